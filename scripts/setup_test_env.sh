@@ -1,0 +1,123 @@
+#!/usr/bin/env bash
+# Makes (once) the pinned Python environment in which the oracle tests run the real torch, Megatron-Core, transformers
+# and safetensors. The last line of standard output is the path of its python; everything else goes to standard error.
+#
+#   scripts/setup_test_env.sh [--print-python] [--offline]
+#
+#   --print-python  only the path on standard output, progress kept quiet (errors still go to standard error)
+#   --offline       use an environment that is complete already, never install
+#
+# Exit 0: environment ready. Exit 3: it cannot be had here (no Python >= 3.12, no network); callers then skip the oracle
+# tests, say so loudly and count them. Anything else is a failure of the script itself.
+#
+# CROSSDOCK_ENV_DIR  where environments live (default ~/.cache/crossdock/envs); one needs about 6 GB.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+requirements=$here/tests/oracle/requirements-torch.txt
+old_requirements=$here/tests/oracle/requirements-mcore-old.txt
+env_root=${CROSSDOCK_ENV_DIR:-$HOME/.cache/crossdock/envs}
+quiet=0 offline=0
+for word in "$@"; do
+  case $word in
+    --print-python) quiet=1 ;;
+    --offline) offline=1 ;;
+    -h|--help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "setup_test_env.sh: unknown option $word" >&2; exit 2 ;;
+  esac
+done
+
+say() { [ "$quiet" = 1 ] || echo "setup_test_env: $*" >&2; }
+unavailable() {
+  {
+    echo "################################################################################"
+    echo "## The oracle environment cannot be made: $1"
+    echo "## Oracle tests (real torch, Megatron-Core, transformers) must be SKIPPED and counted."
+    echo "################################################################################"
+  } >&2
+  exit 3
+}
+
+hash=$(cat "$requirements" "$old_requirements" | sha256sum | cut -c1-12)
+env=$env_root/torch-$hash
+python=$env/bin/python
+if [ -f "$env/COMPLETE" ] && "$python" -c '' 2>/dev/null; then
+  say "using $env"
+  echo "$python"
+  exit 0
+fi
+[ "$offline" = 0 ] || unavailable "it is not at $env and --offline was given"
+
+mkdir -p "$env_root"
+# Two callers may arrive together: the second waits and finds the work done.
+exec 9>"$env_root/.lock-$hash"
+if command -v flock >/dev/null; then flock 9; fi
+if [ -f "$env/COMPLETE" ] && "$python" -c '' 2>/dev/null; then echo "$python"; exit 0; fi
+
+log=$env_root/torch-$hash.log
+: >"$log"
+
+# A candidate counts only when it runs (pyenv's shims exist for versions that are not selected) and is new enough.
+good() { "$1" -c 'import sys, venv; sys.exit(not ((3, 12) <= sys.version_info[:2] <= (3, 13)))' >/dev/null 2>&1; }
+find_python() {
+  local candidate
+  for candidate in python3.12 python3.13 python3 python; do
+    command -v "$candidate" >/dev/null || continue
+    if good "$candidate"; then "$candidate" -c 'import sys; print(sys.executable)'; return 0; fi
+  done
+  if command -v uv >/dev/null && candidate=$(uv python find '>=3.12,<3.14' 2>/dev/null) && good "$candidate"; then
+    echo "$candidate"; return 0
+  fi
+  for candidate in "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[23].*/bin/python \
+                   "${UV_PYTHON_INSTALL_DIR:-$HOME/.local/share/uv/python}"/*3.1[23].*/bin/python3; do
+    if [ -x "$candidate" ] && good "$candidate"; then echo "$candidate"; return 0; fi
+  done
+  return 1
+}
+
+# uv: from PATH, else our own copy by pip from whatever Python there is (uv itself runs on old ones).
+find_uv() {
+  local any own=$env_root/uv
+  if command -v uv >/dev/null && uv --version >/dev/null 2>&1; then command -v uv; return 0; fi
+  if [ -x "$own/bin/uv" ]; then echo "$own/bin/uv"; return 0; fi
+  for any in ${1:+"$1"} python3 python; do
+    command -v "$any" >/dev/null || continue
+    rm -rf "$own"
+    if "$any" -m venv "$own" >>"$log" 2>&1 && "$own/bin/python" -m pip install -q 'uv==0.13.9' >>"$log" 2>&1 \
+        && [ -x "$own/bin/uv" ]; then echo "$own/bin/uv"; return 0; fi
+    rm -rf "$own"
+    if "$any" -m pip install -q --target "$own" 'uv==0.13.9' >>"$log" 2>&1 && [ -x "$own/bin/uv" ]; then
+      echo "$own/bin/uv"; return 0
+    fi
+  done
+  rm -rf "$own"
+  return 1
+}
+
+base=$(find_python) || base=
+uv=$(find_uv "$base") || uv=
+if [ -z "$base" ]; then
+  [ -n "$uv" ] || unavailable "no Python 3.12 or 3.13 found on PATH, under pyenv or uv, and uv could not be installed (log: $log)"
+  say "no Python 3.12 found, letting uv fetch one"
+  "$uv" python install 3.12 >>"$log" 2>&1 || unavailable "no Python 3.12 or 3.13, and uv could not fetch one (log: $log)"
+  base=$("$uv" python find 3.12 2>>"$log") && good "$base" || unavailable "uv fetched no usable Python (log: $log)"
+fi
+
+say "making $env with $base (about 6 GB; log: $log)"
+rm -rf "$env"
+if [ -n "$uv" ]; then
+  "$uv" venv --python "$base" "$env" >>"$log" 2>&1 || unavailable "uv venv failed (log: $log)"
+  install() { UV_HTTP_TIMEOUT=300 "$uv" pip install --python "$python" --no-deps "$@" >>"$log" 2>&1; }
+else
+  "$base" -m venv "$env" >>"$log" 2>&1 || unavailable "python -m venv failed: is python3-venv installed? (log: $log)"
+  install() { "$python" -m pip install -q --no-deps "$@" >>"$log" 2>&1; }
+fi
+# One retry: registries and proxies hiccup.
+install -r "$requirements" || install -r "$requirements" || unavailable "packages could not be installed (log: $log)"
+install --target "$env/mcore-old" -r "$old_requirements" || unavailable "the old megatron-core could not be installed (log: $log)"
+"$python" - >>"$log" 2>&1 <<'PY' || unavailable "the environment does not import (log: $log)"
+import torch, safetensors, transformers, megatron.core, megatron.training
+PY
+date -u +%FT%TZ >"$env/COMPLETE"
+say "complete"
+echo "$python"
