@@ -1,0 +1,40 @@
+# Warnings, sanitizers and language level, as one interface target that our own code links and nobody else.
+add_library(crossdock_flags INTERFACE)
+target_compile_features(crossdock_flags INTERFACE cxx_std_20)
+target_compile_options(crossdock_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow -Wnon-virtual-dtor -Wcast-align
+  -Woverloaded-virtual -Wimplicit-fallthrough -Wextra-semi
+  $<$<CXX_COMPILER_ID:GNU>:-Wduplicated-cond -Wlogical-op>
+  $<$<BOOL:${CROSSDOCK_WERROR}>:-Werror>)
+if(CROSSDOCK_SANITIZE)
+  target_compile_options(crossdock_flags INTERFACE -fsanitize=${CROSSDOCK_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(crossdock_flags INTERFACE -fsanitize=${CROSSDOCK_SANITIZE})
+endif()
+if(CROSSDOCK_BUILD_FUZZERS)
+  target_compile_options(crossdock_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# crossdock_room(NAME SOURCES a.cc ... DEPS room ... LIBS third::party ...)
+# One library a room; DEPS are the arrows of ARCHITECTURE.md, LIBS stay private.
+function(crossdock_room name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LIBS" ${ARGN})
+  add_library(crossdock_${name} STATIC ${ARG_SOURCES})
+  target_include_directories(crossdock_${name} PUBLIC "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include")
+  list(TRANSFORM ARG_DEPS PREPEND crossdock_)
+  target_link_libraries(crossdock_${name} PUBLIC ${ARG_DEPS} PRIVATE crossdock_flags ${ARG_LIBS})
+endfunction()
+
+# crossdock_test(NAME SOURCES a_test.cc ... DEPS room ... LABELS unit): one GoogleTest program.
+function(crossdock_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LIBS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  list(TRANSFORM ARG_DEPS PREPEND crossdock_)
+  target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests" "${PROJECT_SOURCE_DIR}/src")
+  target_compile_definitions(${name} PRIVATE CROSSDOCK_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} crossdock_flags ${ARG_LIBS} GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
+endfunction()

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  What the commands take, as plain structs. Names are the command line's; see docs/reference/cli.md.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace crossdock {
+
+/// Progress of a running command. `phase` is "reading metadata", "converting", "verifying", "syncing", ...
+struct ProgressEvent {
+  std::string phase;
+  std::int64_t bytes_done = 0;
+  std::int64_t bytes_total = 0;
+  std::string current;   ///< the tensor in work
+};
+
+/// How a caller follows and stops a command. Callbacks come from other threads, one at a time.
+struct Hooks {
+  std::function<void(const ProgressEvent&)> on_progress;
+  std::function<void(const std::string&)> on_notice;   ///< assumptions, oddities, ignored options
+  std::stop_token stop;
+};
+
+struct LayoutOptions {
+  int tp = 1;
+  int pp = 1;
+  std::vector<std::int64_t> pipeline_layers;
+  std::optional<std::int64_t> first_stage_layers;
+  std::optional<std::int64_t> last_stage_layers;
+  bool given = false;    ///< any of them was set by the user
+};
+
+struct ConvertOptions {
+  std::string source;
+  std::string target;
+  std::string to;                                  ///< a format name of cli.md
+  std::optional<std::string> from;
+  LayoutOptions layout;
+  std::vector<std::pair<std::string, std::string>> set_args;
+  std::optional<std::string> hf_template;
+  std::optional<std::string> family;
+  std::optional<std::string> rules;
+  std::optional<std::string> dtype;                ///< "bf16", "fp16", "fp32"
+  std::vector<std::string> keep_dtype;
+  std::optional<std::int64_t> step;
+  bool no_optim = false;
+  bool no_rng = false;
+  bool require_optim = false;
+  std::int64_t max_shard_bytes = 5'000'000'000;
+  std::int64_t memory = std::int64_t{512} << 20U;
+  int threads = 0;                                 ///< 0 = min(cores, 8)
+  bool force = false;
+  bool resume = false;
+  bool dry_run = false;
+  bool verify = false;
+  std::string consumer;                            ///< --for, "megatron-lm" etc. with optional @VERSION
+  std::optional<std::int64_t> iteration;
+  bool release = false;
+  std::string params_from = "model";               ///< "model" or "master"
+  std::int64_t vocab_divisor = 128;
+  std::optional<std::int64_t> padded_vocab;
+  std::optional<std::string> receipt;
+  std::optional<std::string> emit_manifest;
+  bool manifest_only = false;
+  std::optional<std::string> tokenizer;            ///< a file or directory whose tokenizer files are copied
+  std::vector<std::string> allow;                  ///< unknown-tensors, missing-optimizer, nonfinite, inexact, ...
+};
+
+struct VerifyOptions {
+  std::string a, b;
+  std::optional<std::string> from_a, from_b;
+  std::optional<std::int64_t> step;
+  std::optional<std::string> family, rules, hf_template;
+  std::string exact = "bit";                       ///< "bit" or "close"
+  std::optional<std::string> report;
+  std::int64_t memory = std::int64_t{512} << 20U;
+  int threads = 0;
+  std::vector<std::string> allow;
+};
+
+struct InspectOptions {
+  std::string path;
+  std::optional<std::string> from;
+  std::optional<std::int64_t> step;
+  std::optional<std::string> family, rules;
+  bool tensors = false;                            ///< list every tensor
+};
+
+struct RoundtripOptions {
+  ConvertOptions convert;                          ///< source = HF_DIR, to = --via, layout
+  std::optional<std::string> out;                  ///< default: the current directory for the report
+  std::optional<std::string> report;
+};
+
+}  // namespace crossdock

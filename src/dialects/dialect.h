@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  What dialects give and take: HubState, a whole training state by hub names; TargetState, the same arranged
+/// for one consumer. A dialect knows names, configuration and side files, never where bytes lie.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "expr/expr.h"
+#include "family/bind.h"
+#include "layout/parallel_layout.h"
+#include "tensor/catalog.h"
+
+namespace crossdock::dialects {
+
+/// A hub tensor as an expression whose leaf ordinals are entry indices of the source catalog.
+struct HubTensor {
+  std::string name;                 ///< the hub (released Hugging Face) name
+  Slot slot = Slot::kParam;
+  DType dtype = DType::kF32;
+  Shape shape;
+  expr::Expr expr;
+};
+
+/// Something of the source that will not be in the target, and why; printed in every summary.
+struct LeftOut {
+  std::string name;
+  std::string reason;
+  std::int64_t count = 1;
+  std::int64_t bytes = 0;
+};
+
+struct Counters {
+  std::optional<std::int64_t> step;                     ///< training iteration
+  std::optional<std::int64_t> adam_count;
+  std::optional<std::int64_t> muon_count;
+  std::optional<std::int64_t> consumed_train_samples;
+  bool operator==(const Counters&) const = default;
+};
+
+struct HubState {
+  const family::FamilyFile* family = nullptr;           ///< outlives the state
+  family::ModelConfig config;                           ///< of the source; letters below were read from it
+  family::Letters letters;
+  std::vector<std::string> conditions;
+  std::vector<HubTensor> tensors;                       ///< sorted by (name, slot)
+  std::vector<std::string> order;                       ///< hub names in the source's or the rule file's order
+  Counters counters;
+  std::string optimizer;                                ///< "adam", "muon", "" = none
+  Value extras = Value::MakeDict();                     ///< scheduler, param groups, hyperparameters, scaler: words of the source
+  std::string extras_words;                             ///< "mcore", "full-state", ""
+  std::vector<SideFile> side_files;                     ///< tokenizer, config.json, ... that travel with the model
+  std::string load_hint;                                ///< how the source itself is loaded, for inspect
+  Value layout = Value::MakeDict();                     ///< tp, pp, ... of the source where it says so, for inspect
+  std::vector<LeftOut> left_out;
+  std::vector<std::string> notices;                     ///< assumptions and oddities, for the summary
+};
+
+struct TargetOptions {
+  layout::ParallelLayout layout;
+  std::optional<DType> dtype;                           ///< --dtype: cast of params
+  std::vector<std::string> keep_dtype;                  ///< --keep-dtype patterns (fnmatch over hub names)
+  std::string consumer;                                 ///< --for, without version
+  std::string consumer_version;
+  std::optional<std::int64_t> iteration;                ///< --iteration
+  bool release = false;
+  std::int64_t vocab_divisor = 128;                     ///< --make-vocab-size-divisible-by
+  std::optional<std::int64_t> padded_vocab;             ///< --padded-vocab-size
+  std::map<std::string, std::string> set_args;          ///< --set ARG=VALUE
+  std::int64_t max_shard_bytes = 5'000'000'000;         ///< --max-shard-size
+  bool params_from_master = false;                      ///< --params-from master
+  /// --hf-template: its config.json as a Value, its index order, its side files; absent when not given.
+  std::optional<family::ModelConfig> template_config;
+  std::vector<std::string> template_order;
+  std::vector<SideFile> template_side_files;
+};
+
+struct TargetState {
+  Catalog catalog;                                      ///< unplaced; objects and side files (markers included) are set
+  std::vector<expr::Expr> exprs;                        ///< one an entry; leaves are source entries
+  std::string unit_name;                                ///< "iter_0000007", "release"; empty: the target itself
+  std::vector<LeftOut> left_out;                        ///< beyond the source's own
+  std::vector<std::string> notices;                     ///< casts, differences of configuration, padding
+  std::vector<std::string> load_line;                   ///< the command or flags that load the result
+};
+
+}  // namespace crossdock::dialects

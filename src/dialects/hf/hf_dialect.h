@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  The hf dialect: Hugging Face names are the hub; what is left to do is config.json, side files and spelling.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "dialects/dialect.h"
+
+namespace crossdock::dialects::hf {
+
+struct ReadOptions {
+  const family::FamilyFile* family = nullptr;   ///< --family or --rules; null = detect by architectures/model_type
+  std::optional<family::ModelConfig> template_config;  ///< used when the source has no config.json
+  bool allow_unknown_tensors = false;
+};
+
+/// Catalog of an HF directory (objects["config.json"]) or of full-state safetensors (names `param/...`).
+/// Reports all tensors that no rule claims and all that are missing together (kIncomplete / kUnsupported).
+/// A tied model with an equal `lm_head.weight` is accepted (user case B31): the planner adds no guard, `TiedCopy`
+/// tells the caller which pair to compare before work.
+[[nodiscard]] Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options);
+[[nodiscard]] Result<HubState> ReadFullState(const Catalog& source, const ReadOptions& options);
+
+/// Target: an HF directory (params only; what is left behind is named) or full-state safetensors (all slots, meta/).
+[[nodiscard]] Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options);
+[[nodiscard]] Result<TargetState> WriteFullState(const HubState& hub, const TargetOptions& options);
+
+}  // namespace crossdock::dialects::hf

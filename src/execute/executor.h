@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  The executor works off a plan: read, arrange, write, checksum, within a memory budget, on several threads.
+/// It decides nothing: every offset comes from the plan and the placed catalog.
+/// Invariant: output bytes do not depend on the number of threads. A source file whose size, mtime or inode is not
+/// what the catalog says, at the start or at the end of its reading, is kCorrupt ("changed while it was read").
+/// Threads: started here and nowhere else, joined before Execute returns. Cancelling through the stop token gives
+/// kCancelled and leaves the staging directory and its journal fit for a resume.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "crossdock/result.h"
+#include "formats/format.h"
+#include "io/storage.h"
+#include "plan/plan.h"
+
+namespace crossdock::execute {
+
+struct Progress {
+  std::int64_t bytes_done = 0;     ///< of output written, moving inside large tensors
+  std::int64_t bytes_total = 0;
+  std::string current;             ///< name of a target tensor in work
+};
+
+struct ExecuteOptions {
+  int threads = 1;
+  std::int64_t memory = std::int64_t{512} << 20U;
+  bool digests = false;            ///< compute ExecuteReport::digests (receipts)
+  bool resume = false;             ///< a journal in the staging directory says which tasks are done
+  std::function<void(const Progress&)> on_progress;  ///< called from worker threads, one at a time, at most ~10/s
+  std::stop_token stop;
+};
+
+struct ExecuteReport {
+  std::int64_t bytes_read = 0;     ///< what was asked of source files, frames included
+  std::int64_t bytes_written = 0;
+  std::int64_t tasks_resumed = 0;  ///< taken over from the journal
+  std::vector<Digest> digests;     ///< a target entry each; over the row-major bytes of its chunks in order
+};
+
+/// Creates the placement's files in `staging_dir`, works off the plan, seals every chunk and syncs every file.
+/// `target` is the placed catalog of `writer`. Metadata files and the commit are the caller's.
+[[nodiscard]] Result<ExecuteReport> Execute(const plan::Plan& plan, io::Storage& source_storage,
+                                            const formats::CheckpointReader& source,
+                                            io::Storage& target_storage, const std::string& staging_dir,
+                                            const formats::Placement& placement,
+                                            const formats::CheckpointWriter& writer,
+                                            const ExecuteOptions& options);
+
+}  // namespace crossdock::execute

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  Bind: a family file made concrete for one model's sizes: which hub tensors there are, and which tensors of a
+/// dialect, each as an expression over hub tensors.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "crossdock/result.h"
+#include "expr/expr.h"
+#include "family/family_file.h"
+#include "family/model_config.h"
+
+namespace crossdock::family {
+
+using Letters = std::map<std::string, std::int64_t>;
+
+/// Values of all letters from a configuration. kIncomplete names the letter, the paths tried and the file's hint.
+[[nodiscard]] Result<Letters> EvaluateLetters(const FamilyFile& family, const ModelConfig& config);
+/// The words of [conditions] that hold.
+[[nodiscard]] Result<std::vector<std::string>> EvaluateConditions(const FamilyFile& family, const ModelConfig& config);
+
+struct HubTensor {
+  std::string name;
+  Shape shape;
+  std::optional<std::int64_t> layer;
+  int row_line = 0;                       ///< line of the rule, for `manifest`
+};
+
+/// One tensor of a dialect. `forward` is over ordinals 0..hub.size()-1, dtype F32 everywhere (callers substitute).
+struct DialectTensor {
+  std::string name;
+  Shape shape;
+  std::vector<std::int32_t> hub;          ///< indices into Binding::hub
+  expr::Expr forward;
+  /// Stacked along axis `stack_axis`: element k of that axis is layer first_layer + k. -1: not stacked.
+  int stack_axis = -1;
+  std::optional<std::int64_t> first_layer;  ///< also the layer of a tensor that is not stacked but belongs to one
+  int row_line = 0;
+};
+
+struct Binding {
+  std::vector<HubTensor> hub;             ///< in the order of the rule file, layer by layer
+  std::vector<DialectTensor> tensors;     ///< likewise
+};
+
+struct BindOptions {
+  std::string dialect;                    ///< "mcore", "maxtext"; "hf" binds the hub to itself
+  bool stacked_layers = true;             ///< mcore: one tensor with a leading layer axis, or a number in the name
+  int stack_axis = 0;                     ///< mcore 0, MaxText param_scan_axis
+  std::optional<std::int64_t> padded_vocab;  ///< rows after the `vocab` op; required when a row uses it
+  bool split_gate_up = false;             ///< mcore singleton_local_shards: `weight_w` and `weight_v`
+};
+
+/// kUnsupported when every row of the dialect is "-". Aborts never on input: impossible sizes are kUsage.
+[[nodiscard]] Result<Binding> Bind(const FamilyFile& family, const Letters& letters,
+                                   const std::vector<std::string>& conditions, const BindOptions& options);
+
+}  // namespace crossdock::family

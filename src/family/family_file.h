@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  A family file: one TOML file that says how the dialects of one architecture relate (families/SCHEMA.md).
+/// The files of `families/` are built into the binary; `--rules FILE` adds one of the user's.
+/// Errors: kCorrupt with file, line and column; kUsage for a user's file. Threads: immutable once parsed.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "crossdock/result.h"
+
+namespace crossdock::family {
+
+/// A letter (h, q, k, d, ...): where its value stands in each dialect's configuration, and what else.
+struct LetterRule {
+  std::map<std::string, std::vector<std::string>> paths;  ///< words -> alternatives, first present wins
+  std::string fallback;                                   ///< an expression over other letters, or empty
+};
+
+/// One dialect's side of a row: a name pattern and the operations that make it from the hub tensors.
+struct RowTarget {
+  std::string name;                                ///< "self_attention.linear_qkv.weight", "-" = has none
+  std::vector<std::vector<std::string>> ops;       ///< a list of ops a target ({x|y|z} expanded); "heads:nope+v"
+};
+
+struct Row {
+  std::string hub;                                 ///< pattern with {a,b} groups
+  std::string condition;                           ///< word after '?', or empty
+  std::string shape;                               ///< "{q,k,k}*d,h"
+  std::map<std::string, RowTarget> targets;        ///< dialect -> its side
+  int line = 0;
+};
+
+struct Group {
+  struct IndexRange {
+    std::string letter, first, last;               ///< "l in 0..layers": expressions over letters
+  };
+  std::vector<IndexRange> index;
+  std::string hub_prefix;
+  std::map<std::string, std::string> prefixes;     ///< dialect -> prefix
+  std::vector<Row> rows;
+};
+
+struct FamilyFile {
+  std::string name;
+  std::string path;                                ///< for messages; "builtin:qwen3.toml"
+  std::vector<std::string> architectures;
+  std::string model_type;                          ///< of config.json, what a rebuilt one says
+  std::string when;                                ///< expression over the configuration, or empty
+  std::map<std::string, LetterRule> letters;
+  std::map<std::string, std::string> conditions;   ///< word -> expression over configuration
+  std::map<std::string, std::string> mcore_flags;  ///< family facts for Megatron's arguments, e.g. qk_layernorm = true
+  std::vector<Group> groups;
+  std::string text;                                ///< the file as it stands, for `families NAME`
+};
+
+[[nodiscard]] Result<FamilyFile> ParseFamilyFile(std::string_view text, const std::string& path);
+/// The families built into the binary, sorted by name.
+[[nodiscard]] const std::vector<FamilyFile>& BuiltinFamilies();
+
+}  // namespace crossdock::family

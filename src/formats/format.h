@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  The two interfaces of a checkpoint format: CheckpointReader and CheckpointWriter.
+/// A format knows bytes and nothing of models: names are opaque to it.
+/// Threads: readers are immutable after Open, Locate and LoadObject may be called from any thread; a writer's Seal
+/// is const and may be called from any thread after LayOut.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "crossdock/result.h"
+#include "io/storage.h"
+#include "tensor/catalog.h"
+
+namespace crossdock::formats {
+
+class CheckpointReader {
+ public:
+  virtual ~CheckpointReader() = default;
+  [[nodiscard]] virtual const Catalog& catalog() const = 0;
+  /// Where the raw, contiguous, row-major elements of a chunk lie in its file. For kRaw this is chunk.bytes; for
+  /// kTorchBlob the blob's zip directory is read (and remembered), dtype, shape and size are checked against the
+  /// catalog: kCorrupt names file and tensor.
+  [[nodiscard]] virtual Result<ByteRange> Locate(std::int32_t entry, std::int32_t chunk) const = 0;
+  /// Reads one of catalog().object_refs. kUnsupported for formats without objects.
+  [[nodiscard]] virtual Result<Value> LoadObject(const ObjectRef& ref) const = 0;
+};
+
+/// Bytes of an output file that are no tensor data (headers, zip directories).
+struct Frame {
+  std::int32_t file = -1;
+  std::int64_t offset = 0;
+  std::string bytes;
+};
+
+struct Placement {
+  /// The target with files (path, size) and, for each chunk, `file` and `bytes` = the range of its raw elements.
+  /// For a writer every chunk is kRaw: it addresses the elements themselves.
+  Catalog catalog;
+  /// Known before any data: written first (safetensors headers).
+  std::vector<Frame> frames;
+  /// The executor joins the CRC-32 of each chunk's raw bytes and hands it to Seal. Each chunk is then written in
+  /// contiguous pieces whose order in the chunk is known.
+  bool wants_crc32 = false;
+};
+
+class CheckpointWriter {
+ public:
+  virtual ~CheckpointWriter() = default;
+  /// Decides files, sizes and offsets for everything. Deterministic: equal catalogs give equal placements.
+  /// `target` has unplaced chunks (file -1; `shard` says which chunks belong together). Called once.
+  [[nodiscard]] virtual Result<Placement> LayOut(Catalog target) = 0;
+  /// The frames around a chunk, once its data is written and its CRC-32 is known. Empty for formats without.
+  [[nodiscard]] virtual Result<std::vector<Frame>> Seal(std::int32_t entry, std::int32_t chunk,
+                                                        std::uint32_t crc32) const = 0;
+  /// After the last task: writes the format's own metadata files (`.metadata`, `model.safetensors.index.json`)
+  /// into `dir` through `storage`, each synced. Streams: memory does not grow with the number of chunks.
+  [[nodiscard]] virtual Status WriteMetadata(io::Storage& storage, const std::string& dir) = 0;
+  /// The sizes of the files that WriteMetadata will write (for the plan's totals); path -> upper bound of bytes.
+  [[nodiscard]] virtual std::vector<FileRef> MetadataFiles() const = 0;
+};
+
+}  // namespace crossdock::formats

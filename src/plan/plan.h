@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  Plan: for every output byte, where it comes from. Pure data, complete before the first byte moves.
+/// A plan is a list of tasks in the order of the source's bytes. A task reads boxes of stored chunks into its
+/// buffer, moves elements from read boxes to output boxes, and writes output boxes of placed chunks.
+/// Invariants: the outputs of all tasks cover every target chunk exactly once; where the writer wants a CRC-32 each
+/// output is one contiguous range of its chunk; no task needs more than `task_bytes` of buffer; equal inputs give
+/// equal plans whatever the thread count. It holds boxes, never runs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "expr/pull_back.h"
+#include "tensor/catalog.h"
+
+namespace crossdock::plan {
+
+/// A box of a stored source chunk, held row-major in the task's buffer at `buffer_offset`.
+struct Read {
+  std::int32_t entry = 0;            ///< index into the source catalog
+  std::int32_t chunk = 0;
+  Box box;                           ///< relative to the chunk
+  std::int64_t buffer_offset = 0;    ///< bytes, a multiple of 64
+  std::int64_t bytes = 0;
+};
+
+/// A box of a placed target chunk, held row-major in the task's buffer.
+struct Output {
+  std::int32_t entry = 0;            ///< index into the target catalog
+  std::int32_t chunk = 0;
+  Box box;                           ///< relative to the chunk
+  std::int64_t buffer_offset = 0;
+  std::int64_t bytes = 0;
+};
+
+/// Elements from a read (or zeros when read < 0) to an output, or to the scratch of a quantize step.
+struct Move {
+  std::int32_t read = -1;            ///< index into Task::reads
+  std::int32_t output = 0;           ///< index into Task::outputs; ignored when the task quantizes
+  expr::StridedCopy copy;            ///< in elements, relative to the two boxes
+  DType from = DType::kF32;
+  DType to = DType::kF32;
+  std::vector<expr::ElementOp> ops;  ///< empty: bytes are moved
+};
+
+/// The moves fill a row-major scratch of `rows` x `cols` elements of `dtype`; the kernel writes the q output and
+/// the s output. rows and cols are whole blocks, but for the tensor's own edge.
+struct Quantize {
+  expr::BlockFormat block;
+  DType dtype = DType::kBF16;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::int64_t scratch_offset = 0;   ///< bytes in the task's buffer
+  std::int32_t q_output = 0;
+  std::int32_t s_output = 0;
+};
+
+struct Task {
+  std::vector<Read> reads;
+  std::vector<Output> outputs;
+  std::vector<Move> moves;
+  std::optional<Quantize> quantize;
+  std::int64_t buffer_bytes = 0;     ///< reads + outputs + scratch
+};
+
+struct Plan {
+  std::vector<Task> tasks;
+  std::int64_t bytes_read = 0;       ///< tensor bytes
+  std::int64_t bytes_written = 0;    ///< tensor bytes
+  std::int64_t task_bytes = 0;       ///< the bound that tasks were cut to
+  std::int64_t peak_memory = 0;      ///< threads x largest task + catalogs and the plan itself, estimated
+  std::string hash;                  ///< of everything that decides the output's bytes (resume, receipts)
+};
+
+}  // namespace crossdock::plan

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  The planner: from a source catalog, a placed target catalog and an expression for each target entry to a
+/// checked Plan. It knows neither formats nor families.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "crossdock/result.h"
+#include "expr/expr.h"
+#include "plan/plan.h"
+#include "tensor/catalog.h"
+
+namespace crossdock::plan {
+
+struct PlanOptions {
+  std::int64_t memory = std::int64_t{512} << 20U;  ///< bytes for buffers of all threads together, catalogs included
+  int threads = 1;
+  bool contiguous_outputs = false;                 ///< the writer wants a CRC-32 for each chunk
+};
+
+/// Makes and checks the plan. `exprs[i]` gives entry i of `target`; its leaf ordinals are entry indices of `source`.
+/// A QuantizeValues root pairs with the QuantizeScales root over the same input and block: one task writes both.
+/// Errors (all found are reported together in one Error, at most 20 by name): shape or dtype of an expression and
+/// its entry differ; a leaf's shape or dtype differs from the source entry; target chunks do not cover their entry;
+/// memory too small for the smallest tile (kUsage, with the least that would do).
+/// The cut into tasks depends on `memory` and not on `threads` alone: see tiles.h.
+[[nodiscard]] Result<Plan> MakePlan(const Catalog& source, const Catalog& target,
+                                    std::span<const expr::Expr> exprs, const PlanOptions& options);
+
+}  // namespace crossdock::plan
