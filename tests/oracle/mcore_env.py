@@ -58,7 +58,10 @@ def _without_cuda():
 
     torch.Tensor.type = type_of
 
-    class Stream:
+    class Stream:                                                # a class: annotations elsewhere say torch.cuda.Stream | None
+        def __init__(self, *args, **kwargs):
+            pass
+
         def wait_stream(self, *args):
             pass
 
@@ -71,7 +74,7 @@ def _without_cuda():
         def __exit__(self, *args):
             pass
 
-    torch.cuda.Stream = lambda *args, **kwargs: Stream()
+    torch.cuda.Stream = Stream
     torch.cuda.current_stream = lambda *args, **kwargs: Stream()
     torch.cuda.stream = lambda *args, **kwargs: contextlib.nullcontext()
 

@@ -22,7 +22,7 @@ def fill(name, shape, dtype, norm_scale=0.25):
     """A model tensor: norms around one and never one, matrices so that tiny models keep logits near one."""
     if name.endswith("norm.weight") or "layernorm" in name:
         return (1 + seeded(name, shape, scale=norm_scale)).to(dtype)
-    scale = 0.1 if name.endswith("bias") else 0.6 if "embed" in name or "lm_head" in name else 1.0 / max(shape[-1], 1) ** 0.5
+    scale = 0.1 if name.endswith("bias") else 0.16 if "embed" in name or "lm_head" in name else 1.0 / max(shape[-1], 1) ** 0.5
     return seeded(name, shape, dtype, scale)
 
 
