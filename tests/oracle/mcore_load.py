@@ -8,7 +8,12 @@ import torch
 import mcore_env as env
 from reference import slot_of, to_megatron
 
-LAYOUTS = [env.Layout(1, 1), env.Layout(2, 1), env.Layout(1, 2), env.Layout(2, 2)]
+
+
+def layouts_for(config, numbered=False):
+    """Four TP x PP; an odd number of layers is divided unevenly."""
+    first = config["num_hidden_layers"] // 2 if config["num_hidden_layers"] % 2 else None
+    return [env.Layout(tp, pp, first=first if pp == 2 else None, numbered=numbered) for tp, pp in ((1, 1), (2, 1), (1, 2), (2, 2))]
 
 
 def _bytes(tensor):
@@ -96,7 +101,7 @@ def load_rank(rank, step, config, parameters, state, layout, dtype, groups):
 def check(step, config, parameters, state=None, layouts=None, dtype=torch.bfloat16, groups=None):
     """Loads under each layout; raises AssertionError naming rank and tensor. Returns how many local tensors were compared."""
     step, total = pathlib.Path(step), 0
-    for layout in layouts or LAYOUTS:
+    for layout in layouts or layouts_for(config):
         for rank, (problems, count) in enumerate(env.run_ranks(layout.world, load_rank, step, config, parameters, state, layout, dtype, groups)):
             assert not problems, f"{layout}, rank {rank}: " + "; ".join(problems[:6])
             assert count, f"{layout}, rank {rank}: nothing was compared"
