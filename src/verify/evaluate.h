@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  The evaluator of verify: the bytes of a box of a hub tensor, read and arranged by plain loops.
+/// It uses the rules' expressions, as conversion does, but no plan, no executor and none of their kernels, so that a
+/// mistake there shows here.
+/// Errors: those of reading. Threads: an Evaluator is used by one thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "expr/pull_back.h"
+#include "verify/verify.h"
+
+namespace crossdock::verify {
+
+class Evaluator {
+ public:
+  /// REQUIRES: `side` outlives the evaluator.
+  explicit Evaluator(const Side& side) : side_(side) {}
+
+  /// Fills `out` with the elements of `box` in `tensor.dtype`, row-major. A scratch of about the same size is used.
+  [[nodiscard]] Status Evaluate(const dialects::HubTensor& tensor, const Box& box, std::vector<std::byte>& out);
+
+ private:
+  [[nodiscard]] Result<io::ReadFile*> File(std::int32_t index);
+  [[nodiscard]] Status Place(const expr::Piece& piece, const dialects::HubTensor& tensor, const Box& box,
+                             std::vector<std::byte>& out);
+
+  const Side& side_;
+  std::map<std::int32_t, std::unique_ptr<io::ReadFile>> files_;
+  std::vector<std::byte> scratch_;
+};
+
+/// Cuts a shape into boxes of at most `max_elements` elements that are contiguous in row-major order, in that order.
+[[nodiscard]] std::vector<Box> RowMajorTiles(const Shape& shape, std::int64_t max_elements);
+
+}  // namespace crossdock::verify
