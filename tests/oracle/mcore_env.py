@@ -29,7 +29,7 @@ import torch
 torch.set_num_threads(1)
 
 
-# --- torch.cuda on a machine that has none; to be in place before any model is built --------------------------------------
+# --- torch.cuda on a machine that has none; in each rank, before a model is built --------------------------------------
 def _without_cuda():
     torch.cuda.current_device = lambda: "cpu"                    # callers pass it on as device=
     torch.cuda.synchronize = lambda *args, **kwargs: None
@@ -78,8 +78,6 @@ def _without_cuda():
     torch.cuda.current_stream = lambda *args, **kwargs: Stream()
     torch.cuda.stream = lambda *args, **kwargs: contextlib.nullcontext()
 
-
-_without_cuda()
 
 import megatron.core.dist_checkpointing as dist_checkpointing
 import megatron.core.extensions.transformer_engine as te
@@ -254,6 +252,7 @@ def _rank_main(rank, world, folder, function, arguments):
     os.dup2(log, 2)
     try:
         torch.set_num_threads(1)
+        _without_cuda()                                          # here only: transformers in the parent must not meet it
         torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=world)
         value = function(rank, *arguments)
         torch.distributed.barrier()

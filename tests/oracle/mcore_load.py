@@ -172,7 +172,6 @@ def training_rank(rank, root, flags, config, parameters, state, layout, dtype):
     args.global_batch_size, args.micro_batch_size, args.consumed_train_samples, args.consumed_valid_samples = 8, 4, 0, 0
     args.use_distributed_optimizer = state is not None
     args.dist_ckpt_optim_fully_reshardable = True
-    args.no_load_optim = args.no_load_optim or state is None
     args.skipped_train_samples = 0
     described = model_of(args, config["model_type"])
     described["vocab_size"] = config["vocab_size"]

@@ -1,0 +1,62 @@
+"""The tool under test, as a user calls it: a program found through CROSSDOCK, a command line, an exit code."""
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+BINARY = os.environ.get("CROSSDOCK")
+
+
+def require():
+    """Skips a whole module, before it pays for its imports, when there is no program to test."""
+    if not BINARY:
+        pytest.skip("CROSSDOCK is not set: export CROSSDOCK=/path/to/crossdock to run this module", allow_module_level=True)
+    if not os.access(BINARY, os.X_OK):
+        raise RuntimeError(f"CROSSDOCK={BINARY} is not a program")
+
+
+def run(*words, expect=0, timeout=120):
+    """Runs crossdock; the exit code must be `expect` (a number or several). Returns both outputs as one text."""
+    command = [BINARY, *map(str, words)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, text=True, errors="replace",
+                          env=os.environ | {"LC_ALL": "C"})
+    text = done.stdout + done.stderr
+    allowed = expect if isinstance(expect, (tuple, list, set)) else (expect,)
+    assert done.returncode in allowed, f"exit {done.returncode}, expected {expect}: {' '.join(command)}\n{text[-4000:]}"
+    return text
+
+
+def convert(source, target, *words, expect=0):
+    text = run("convert", source, target, *words, expect=expect)
+    if expect != 0:
+        assert not pathlib.Path(target).exists() or not any(pathlib.Path(target).iterdir()), f"refused, yet something lies at {target}"
+    return text
+
+
+def refused(text, *words):
+    """A refusal names what it is about."""
+    missing = [word for word in words if not re.search(re.escape(str(word)), text, re.IGNORECASE)]
+    assert not missing, f"the message lacks {missing}:\n{text[-2000:]}"
+
+
+def step_of(root):
+    """The checkpoint that the tracker names; tracker and directory must agree."""
+    root = pathlib.Path(root)
+    name = (root / "latest_checkpointed_iteration.txt").read_text().strip()
+    step = root / (name if name == "release" else f"iter_{int(name):07d}")
+    assert step.is_dir(), f"the tracker says {name}, there are {sorted(path.name for path in root.iterdir())}"
+    assert (step / "metadata.json").exists() and (step / ".metadata").exists()
+    return step
+
+
+def layout_words(layout):
+    words = ["--tp", layout.tp, "--pp", layout.pp]
+    if layout.first is not None:
+        words += ["--first-stage-layers", layout.first]
+    if layout.last is not None:
+        words += ["--last-stage-layers", layout.last]
+    if layout.divisor != 128:
+        words += ["--make-vocab-size-divisible-by", layout.divisor]
+    return words
