@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# Sets up what the tests need and runs all of them. The last line is `N passed, N failed, N skipped` over all layers.
+#   ./test.sh            everything: C++, sanitizers, limits, kill loops, and the real consumers in Python
+#   ./test.sh --quick    structure and C++ tests only, under a minute once built
+# CROSSDOCK_BUILD_JOBS sets the number of compilers at once (default: all cores).
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+quick=false
+for word in "$@"; do
+  case "$word" in
+    --quick) quick=true ;;
+    -h|--help) sed -n '2,5s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) echo "error: unknown option \`$word\`." >&2; exit 2 ;;
+  esac
+done
+
+passed=0 failed=0 skipped=0
+out=build/test-results
+mkdir -p "$out"
+
+heading() { printf '\n== %s\n' "$*"; }
+add() { passed=$((passed + $1)); failed=$((failed + $2)); skipped=$((skipped + $3)); }
+finish() { printf '\n%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"; [[ $failed -eq 0 ]]; exit; }
+
+# check NAME COMMAND...: one test that passes when the command does.
+check() {
+  local name=$1; shift
+  if "$@" >"$out/$name.log" 2>&1; then add 1 0 0; echo "ok      $name"
+  else add 0 1 0; echo "FAILED  $name"; tail -n 30 "$out/$name.log"; fi
+}
+
+# ctest_layer PRESET: builds a preset and counts each test case of each program.
+ctest_layer() {
+  local preset=$1 jobs=${CROSSDOCK_BUILD_JOBS:-$(nproc)}
+  if ! { cmake --preset "$preset" && cmake --build --preset "$preset" -j "$jobs"; } >"$out/$preset-build.log" 2>&1; then
+    grep -E 'error|FAILED' "$out/$preset-build.log" | head -n 30
+    echo "FAILED  build of preset $preset, see $out/$preset-build.log"; add 0 1 0; return 1
+  fi
+  rm -rf "$out/$preset"; mkdir -p "$out/$preset"
+  GTEST_OUTPUT="json:$PWD/$out/$preset/" ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure \
+    --output-junit "$PWD/$out/$preset/ctest.xml" >"$out/$preset-ctest.log" 2>&1
+  local counts; counts=$(python3 scripts/count_tests.py "$out/$preset")
+  read -r p f s <<<"$counts"
+  add "$p" "$f" "$s"
+  echo "$preset: $p passed, $f failed, $s skipped"
+  [[ $f -eq 0 ]] || grep -vE '^ +Start|Passed' "$out/$preset-ctest.log" | tail -n 60
+}
+
+# python_layer NAME COMMAND...: a program whose output ends with `N passed, N failed, N skipped` in any order.
+python_layer() {
+  local name=$1; shift
+  "$@" 2>&1 | tee "$out/$name.log"
+  local status=${PIPESTATUS[0]} line p f s e
+  line=$(grep -E '[0-9]+ (passed|failed|skipped|error)' "$out/$name.log" | tail -n 1)
+  number() { grep -oE "[0-9]+ $1" <<<"$line" | grep -oE '[0-9]+' | head -n 1; }
+  p=$(number passed) f=$(number failed) s=$(number skipped) e=$(number error)
+  f=$((${f:-0} + ${e:-0}))
+  if [[ $status -ne 0 && $f -eq 0 ]]; then f=1; echo "FAILED  $name ended with status $status"; fi
+  add "${p:-0}" "$f" "${s:-0}"
+}
+
+heading "Packages"
+if ! ./scripts/packages.sh --tests; then echo "FAILED  packages"; add 0 1 0; finish; fi
+
+heading "Structure"
+check includes python3 scripts/check_includes.py
+check test-mirror python3 scripts/check_test_mirror.py
+check golden-manifests python3 scripts/check_golden.py
+
+heading "C++ tests (release)"
+ctest_layer release || finish
+export CROSSDOCK="$PWD/build/release/crossdock"
+
+if $quick; then finish; fi
+
+heading "C++ tests under AddressSanitizer and UBSan"
+ctest_layer asan
+
+heading "Limits: bytes, system calls, memory"
+python_layer limits python3 tests/limits/limits_test.py
+
+heading "Killed at random moments"
+python_layer kill python3 tests/fault/kill_test.py
+
+heading "Real producers and consumers"
+if python=$(./scripts/setup_test_env.sh --print-python 2>"$out/oracle-env.log" | tail -n 1) && [[ -x "$python" ]]; then
+  python_layer oracle "$python" -m pytest -q -p no:cacheprovider tests/oracle
+else
+  tail -n 5 "$out/oracle-env.log"
+  n=$(grep -rhoE '^ *def test_' tests/oracle | wc -l)
+  echo "SKIPPED the tests with the real consumers: no Python 3.12 or newer, or its packages could not be installed."
+  echo "        hint: install Python 3.12 (pyenv or uv) and run ./test.sh again; details in $out/oracle-env.log"
+  add 0 0 "$n"
+fi
+
+finish

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""What does not flicker: bytes read and written, system calls, peak memory. Clocks are for benchmarks/.
+
+Needs only Python and CROSSDOCK, the program under test. The inputs are sparse files: reading holes costs no disk.
+"""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import models  # noqa: E402
+import process  # noqa: E402
+
+MIB = 1 << 20
+PROGRAM = os.environ.get("CROSSDOCK", "")
+ROADS = [("hf-megatron", ["--to", "megatron", "--tp", "2", "--pp", "2"]), ("hf-full-state", ["--to", "full-state"])]
+
+
+def output_bytes(folder):
+    return sum(os.path.getsize(os.path.join(d, f)) for d, _, files in os.walk(folder) for f in files)
+
+
+class Limits(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="crossdock-limits-")
+        cls.small = os.path.join(cls.folder, "small")
+        cls.large = os.path.join(cls.folder, "large")
+        cls.small_bytes = models.write_llama(cls.small, layers=8)
+        cls.large_bytes = models.write_llama(cls.large, layers=32)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def convert(self, source, options, name, prefix=()):
+        target = os.path.join(self.folder, name)
+        self.addCleanup(shutil.rmtree, target, True)
+        usage = process.run([*prefix, PROGRAM, "convert", source, target, *options, "--quiet"])
+        self.assertEqual(usage.status, 0, usage.output)
+        return usage, output_bytes(target)
+
+    def test_bytes_read_and_written_are_those_of_the_data(self):
+        for name, options in ROADS:
+            with self.subTest(road=name):
+                usage, size = self.convert(self.large, options, name)
+                self.assertLessEqual(usage.write_chars, 1.02 * size, "bytes written against the size of the output")
+                self.assertLessEqual(usage.read_chars, 1.02 * self.large_bytes + 8 * MIB, "bytes read")
+
+    def test_the_way_back_reads_once_too(self):
+        megatron = os.path.join(self.folder, "megatron-source")
+        self.addCleanup(shutil.rmtree, megatron, True)
+        first = process.run([PROGRAM, "convert", self.small, megatron, "--to", "megatron", "--tp", "4", "--quiet"])
+        self.assertEqual(first.status, 0, first.output)
+        usage, size = self.convert(megatron, ["--to", "hf"], "back")
+        self.assertLessEqual(usage.write_chars, 1.02 * size)
+        self.assertLessEqual(usage.read_chars, 1.02 * self.small_bytes + 8 * MIB)
+
+    def test_system_calls_grow_with_bytes_not_with_rows(self):
+        usage, _ = self.convert(self.large, ["--to", "megatron", "--tp", "8"], "calls")
+        # A call a row of a column cut would be a hundred thousand; a call a MiB and a few a tensor are enough.
+        tensors = 32 * 9 + 3
+        budget = 2 * self.large_bytes // MIB + 40 * 8 * tensors
+        self.assertLessEqual(usage.read_calls + usage.write_calls, budget)
+
+    def test_memory_keeps_to_its_budget_and_does_not_grow_with_depth(self):
+        for name, options in ROADS:
+            for budget in (64, 512):
+                with self.subTest(road=name, memory=budget):
+                    peaks = []
+                    for source in (self.small, self.large):
+                        usage, _ = self.convert(source, [*options, "--memory", f"{budget}MiB"], f"{name}-{budget}")
+                        self.assertLessEqual(usage.max_rss, (budget + 256) * MIB)
+                        peaks.append(usage.max_rss)
+                    # Four times the depth may cost five per cent; below 32 MiB the process itself is what is measured.
+                    self.assertLessEqual(peaks[1], max(1.05 * peaks[0], peaks[0] + 8 * MIB))
+
+    def test_a_hard_limit_with_page_cache_holds(self):
+        group = make_memory_group(1024 * MIB)
+        if group is None:
+            self.skipTest("no memory cgroup can be made here (needs root and a writable cgroup file system)")
+        self.addCleanup(remove_memory_group, group)
+        enter = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
+        self.convert(self.large, ["--to", "megatron", "--tp", "2", "--memory", "256MiB"], "cgroup", prefix=enter)
+
+
+def make_memory_group(limit):
+    """A cgroup (v2, else v1) whose memory, page cache included, is bounded; None where that cannot be done."""
+    name = f"crossdock-test-{os.getpid()}"
+    for root, file in (("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")):
+        path = os.path.join(root, name)
+        try:
+            if file == "memory.max":
+                with open(os.path.join(root, "cgroup.subtree_control"), "w") as control:
+                    control.write("+memory")
+            os.mkdir(path)
+        except OSError:
+            continue
+        try:
+            with open(os.path.join(path, file), "w") as out:
+                out.write(str(limit))
+            probe = subprocess.run(["sh", "-c", f"echo $$ > {path}/cgroup.procs"], check=False, capture_output=True)
+            if probe.returncode == 0:
+                return path
+        except OSError:
+            pass
+        os.rmdir(path)
+    return None
+
+
+def remove_memory_group(path):
+    try:
+        os.rmdir(path)
+    except OSError:
+        pass
+
+
+if __name__ == "__main__":
+    if not PROGRAM:
+        sys.exit("error: CROSSDOCK must name the program under test")
+    program = unittest.main(exit=False, verbosity=2)
+    result = program.result
+    bad = len(result.failures) + len(result.errors)
+    print(f"{result.testsRun - bad - len(result.skipped)} passed, {bad} failed, {len(result.skipped)} skipped")
+    sys.exit(1 if bad else 0)
