@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Speed and memory as ratios in one run: against `cp` of the same bytes made durable, and against a Python script.
+
+    benchmarks/bench.py --crossdock build/release/crossdock [--gib 3] [--rounds 5] [--python ENV/bin/python] [--work DIR]
+
+Rounds are interleaved (cp, crossdock, peer, cp, ...); the ratio is taken round by round, the median quoted with its range.
+Outputs are deleted and the deletion synced outside the timed region. A round in which cp itself took more than 1.5 x its
+own minimum is void for wall ratios. CPU seconds are user + system of the process.
+Cold: inputs are dropped from the page cache before each run (posix_fadvise). Prints one Markdown table.
+"""
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "tests", "limits"))
+import models  # noqa: E402
+import process  # noqa: E402
+
+
+def drop(folder):
+    """Takes the files below `folder` out of the page cache."""
+    os.sync()
+    for directory, _, files in os.walk(folder):
+        for name in files:
+            fd = os.open(os.path.join(directory, name), os.O_RDONLY)
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(fd)
+
+
+def size_of(folder):
+    return sum(os.path.getsize(os.path.join(d, f)) for d, _, files in os.walk(folder) for f in files)
+
+
+def clean(folder):
+    shutil.rmtree(folder, ignore_errors=True)
+    os.sync()
+
+
+class Road:
+    def __init__(self, name, source, command, peer=None, env=None):
+        self.name, self.source, self.command, self.peer, self.env = name, source, command, peer, env
+
+
+def copy_command(source, target):
+    return ["sh", "-c", 'cp -r --reflink=never "$1" "$2" && sync -f "$2"', "sh", source, target]
+
+
+def measure(road, rounds, target, with_peer):
+    rows = []
+    for number in range(rounds + 1):  # the first one warms everything up and is not counted
+        row = {}
+        commands = {"cp": copy_command(road.source, target), "crossdock": road.command(target)}
+        if with_peer and road.peer:
+            commands["peer"] = road.peer(target)
+        for who, command in commands.items():
+            clean(target)
+            drop(road.source)
+            row[who] = process.run(command, env={**os.environ, **(road.env or {})})
+            if row[who].status != 0:
+                sys.exit(f"{road.name}: {who} failed\n{row[who].output}")
+            if who == "crossdock":
+                row["out"] = size_of(target)
+        if number:
+            rows.append(row)
+    clean(target)
+    return rows
+
+
+def spread(values):
+    if not values:
+        return "void"
+    return f"{statistics.median(values):.2f} ({min(values):.2f}-{max(values):.2f})"
+
+
+def cpu(usage):
+    return usage.user + usage.system
+
+
+def report(road, rows):
+    quiet = min(r["cp"].wall for r in rows)
+    valid = [r for r in rows if r["cp"].wall <= 1.5 * quiet]
+    source = size_of(road.source)
+    peer = [r for r in rows if "peer" in r]
+    cells = [
+        road.name,
+        spread([r["crossdock"].wall / r["cp"].wall for r in valid]),
+        spread([cpu(r["crossdock"]) / max(cpu(r["cp"]), 1e-3) for r in rows]),
+        f'{max(r["crossdock"].read_chars for r in rows) / source:.3f}',
+        f'{max(r["crossdock"].write_chars / r["out"] for r in rows):.3f}',
+        f'{max(r["crossdock"].max_rss for r in rows) >> 20}',
+        spread([cpu(r["peer"]) / cpu(r["crossdock"]) for r in peer]) if peer else "-",
+        spread([r["peer"].wall / r["crossdock"].wall for r in peer]) if peer else "-",
+        f'{max(r["peer"].max_rss for r in peer) >> 20}' if peer else "-",
+    ]
+    print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--crossdock", required=True)
+    parser.add_argument("--gib", type=float, default=3.0)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--python", help="interpreter with torch and safetensors, for the peer")
+    parser.add_argument("--work", help="a directory on the disk to measure")
+    parser.add_argument("--memory", default="512MiB")
+    options = parser.parse_args()
+    crossdock = os.path.abspath(options.crossdock)
+
+    work = tempfile.mkdtemp(prefix="crossdock-bench-", dir=options.work)
+    try:
+        hf = os.path.join(work, "hf")
+        layers = max(1, round((options.gib * 2**30 - 2 * 2 * 32000 * 2048) / (2 * 47.2e6)))
+        models.write_llama(hf, layers=layers, random=True)
+        megatron, dcp = os.path.join(work, "megatron"), os.path.join(work, "dcp")
+        for command in ([crossdock, "convert", hf, megatron, "--to", "megatron", "--tp", "2", "--pp", "2", "--quiet"],
+                        [options.python, f"{HERE}/peers/lean_torch.py", "to", hf, dcp] if options.python else None):
+            if command:
+                made = process.run(command)
+                if made.status:
+                    sys.exit(made.output)
+        target = os.path.join(work, "out")
+        memory = ["--memory", options.memory, "--quiet"]
+        lean = [options.python, f"{HERE}/peers/lean_torch.py"]
+        roads = [
+            Road("hf -> megatron TP2 PP2", hf,
+                 lambda t: [crossdock, "convert", hf, t, "--to", "megatron", "--tp", "2", "--pp", "2", *memory],
+                 lambda t: [*lean, "to", hf, t]),
+            Road("megatron TP2 PP2 -> hf", megatron,
+                 lambda t: [crossdock, "convert", megatron, t, "--to", "hf", *memory],
+                 lambda t: [*lean, "from", dcp, t], {"GROUPS": "8", "HEAD": "128"}),
+            Road("hf -> full-state", hf, lambda t: [crossdock, "convert", hf, t, "--to", "full-state", *memory]),
+            Road("megatron TP2 PP2 -> TP4 PP1", megatron,
+                 lambda t: [crossdock, "convert", megatron, t, "--to", "megatron", "--tp", "4", *memory]),
+        ]
+        print(f"Llama, bf16, {size_of(hf) / 2**30:.2f} GiB, {options.rounds} rounds, cold, --memory {options.memory}, "
+              f"{os.cpu_count()} cores. cp = `cp -r --reflink=never` + `sync -f`.\n")
+        print("| road | wall / cp | CPU / cp | read / input | written / output | peak MiB | peer CPU / ours | "
+              "peer wall / ours | peer peak MiB |\n|---|---|---|---|---|---|---|---|---|", flush=True)
+        for road in roads:
+            report(road, measure(road, options.rounds, target, bool(options.python)))
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
