@@ -60,6 +60,26 @@ def save(root, config, parameters, layout, state=None, dtype=torch.bfloat16, ite
     return step
 
 
+def singleton_rank(rank, step, config, parameters, layout):
+    import dataclasses
+    env.initialize(layout)
+    model = env.build_model(config, layout)
+    fill_model(model, config, parameters, dataclasses.replace(layout, numbered=False))
+    sharded = model.sharded_state_dict(metadata=env.metadata(None) | {"singleton_local_shards": True})
+    args = env.training_args(config, layout, step, optimizer=False)
+    env.dist_checkpointing.save({"model": sharded, "args": args, "iteration": ITERATION, "checkpoint_version": 3.0}, str(step),
+                                content_metadata={"singleton_local_shards": True})
+
+
+def save_singleton(root, config, parameters, layout):
+    """The form with singleton_local_shards: numbered layers, fc1 as weight_w and weight_v. No training run writes it by default."""
+    step = pathlib.Path(root) / f"iter_{ITERATION:07d}"
+    step.mkdir(parents=True)
+    env.run_ranks(layout.world, singleton_rank, step, config, parameters, layout)
+    (step.parent / "latest_checkpointed_iteration.txt").write_text(str(ITERATION))
+    return step
+
+
 def read_common(step):
     """The common state of a checkpoint, from common.pt or from the bytes item."""
     if (step / "common.pt").exists():
