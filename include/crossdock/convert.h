@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "crossdock/options.h"
 #include "crossdock/result.h"
@@ -17,6 +18,7 @@ struct Report {
   std::string json;
   bool equal = true;      ///< verify, roundtrip, convert --verify: no difference was found
   bool consistent = true; ///< inspect: everything that was looked at agrees
+  std::vector<std::string> remarks;  ///< lines for stderr: the largest differences as "[DIFF] ..."
 };
 
 /// Converts, or prints the plan with `dry_run`. The report's text ends with the line that loads the result.

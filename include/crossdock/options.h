@@ -89,7 +89,9 @@ struct InspectOptions {
   std::optional<std::string> from;
   std::optional<std::int64_t> step;
   std::optional<std::string> family, rules;
+  std::optional<std::string> hf_template;
   bool tensors = false;                            ///< list every tensor
+  std::vector<std::string> allow;
 };
 
 struct RoundtripOptions {

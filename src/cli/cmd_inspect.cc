@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+/// `crossdock inspect`.
+#include "cli/commands.h"
+#include "cli/values.h"
+
+namespace crossdock::cli {
+
+Result<Report> RunInspect(const Request& request, const Machine& machine, const Hooks& hooks) {
+  InspectOptions options;
+  CROSSDOCK_ASSIGN_OR_RETURN(const Ends ends, ResolveEnds(request, machine));
+  if (ends.source.empty()) return MissingWord(request, "PATH");
+  if (!ends.target.empty()) {
+    return MakeError(ErrorCode::kUsage, "`crossdock inspect` looks at one path").WithFound("`" + Printable(ends.target) + "`");
+  }
+  options.path = ends.source;
+  CROSSDOCK_ASSIGN_OR_RETURN(options.from, request.One("from"));
+  CROSSDOCK_ASSIGN_OR_RETURN(options.family, request.One("family"));
+  CROSSDOCK_ASSIGN_OR_RETURN(options.rules, request.One("rules"));
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> step, request.One("step"));
+  if (step) {
+    CROSSDOCK_ASSIGN_OR_RETURN(options.step, ParseInt("step", *step, 0));
+  }
+  options.hf_template = ends.hf_template;
+  options.tensors = request.Flag("tensors");
+  options.allow = request.All("allow");
+  return Inspect(options, hooks);
+}
+
+}  // namespace crossdock::cli

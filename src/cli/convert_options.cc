@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/convert_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "cli/values.h"
+
+namespace crossdock::cli {
+namespace {
+
+/// Sets *slot from an option; kUsage when two spellings name different things.
+Status Take(std::optional<std::string> value, std::string_view what, std::optional<std::string>* slot) {
+  if (!value) return OkStatus();
+  if (*slot && **slot != *value) {
+    return MakeError(ErrorCode::kUsage, fmt::format("{} is given twice", what))
+        .WithFound(fmt::format("`{}` and `{}`", Printable(**slot), Printable(*value)));
+  }
+  *slot = std::move(value);
+  return OkStatus();
+}
+
+Result<std::string> FormatOfSaver(const std::string& saver) {
+  if (ListHas("llama_mistral llama-mistral hf", saver)) return std::string("hf");
+  if (ListHas("core mcore megatron", saver)) return std::string("megatron");
+  return MakeError(ErrorCode::kUsage, "`--saver` takes one of: llama_mistral, hf, core, mcore, megatron")
+      .WithFound(fmt::format("`{}`", Printable(saver)));
+}
+
+Result<std::string> FormatOfLoader(const std::string& loader) {
+  if (ListHas("llama_mistral llama-mistral mixtral_hf hf", loader)) return std::string("hf");
+  if (ListHas("core mcore megatron", loader)) return std::string("megatron");
+  return MakeError(ErrorCode::kUsage, "`--loader` takes one of: llama_mistral, hf, core, mcore, megatron")
+      .WithFound(fmt::format("`{}`", Printable(loader)));
+}
+
+/// convert.py names sizes ("llama3-8B", "qwen2.5-7B"); the part before the digits is the family's.
+std::string FamilyOfModelSize(const std::string& size) {
+  std::string lower(size);
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (const char* family : {"qwen3", "qwen2", "mistral", "llama"}) {
+    if (lower.starts_with(family)) return family;
+  }
+  return lower;
+}
+
+/// One optional value through a parser of values.h.
+template <typename T, typename Parse>
+Status Get(const Request& request, std::string_view name, const Parse& parse, T* out) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> text, request.One(name));
+  if (!text) return OkStatus();
+  CROSSDOCK_ASSIGN_OR_RETURN(*out, parse(name, *text));
+  return OkStatus();
+}
+
+Result<std::string> Verbatim(std::string_view, const std::string& text) { return text; }
+
+auto IntFrom(std::int64_t least, std::int64_t most = INT64_MAX) {
+  return [=](std::string_view name, const std::string& text) { return ParseInt(name, text, least, most); };
+}
+
+Status SmallInt(const Request& request, std::string_view name, std::int64_t least, int* out) {
+  std::int64_t value = *out;
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, name, IntFrom(least, 65536), &value));
+  *out = static_cast<int>(value);
+  return OkStatus();
+}
+
+Status FillLayout(const Request& request, LayoutOptions* layout) {
+  CROSSDOCK_RETURN_IF_ERROR(SmallInt(request, "tp", 1, &layout->tp));
+  CROSSDOCK_RETURN_IF_ERROR(SmallInt(request, "pp", 1, &layout->pp));
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "pipeline-layers", ParseList, &layout->pipeline_layers));
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "first-stage-layers", IntFrom(0), &layout->first_stage_layers));
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "last-stage-layers", IntFrom(0), &layout->last_stage_layers));
+  for (const char* name : {"tp", "pp", "pipeline-layers", "first-stage-layers", "last-stage-layers"}) {
+    layout->given = layout->given || request.values.contains(name);
+  }
+  return OkStatus();
+}
+
+Status FillDType(const Request& request, std::optional<std::string>* dtype) {
+  // Every spelling may come several times; what counts is that all say the same.
+  std::vector<std::string> all = request.All("dtype");
+  for (const char* name : {"bf16", "fp16", "fp32"}) {
+    if (request.Flag(name)) all.emplace_back(name);
+  }
+  for (const std::string& text : all) {
+    CROSSDOCK_ASSIGN_OR_RETURN(std::string parsed, ParseDType("dtype", text));
+    if (*dtype && **dtype != parsed) {
+      return MakeError(ErrorCode::kUsage, "two different dtypes are asked for")
+          .WithFound(fmt::format("`{}` and `{}`", **dtype, parsed));
+    }
+    *dtype = std::move(parsed);
+  }
+  return OkStatus();
+}
+
+Status FillNames(const Request& request, ConvertOptions* options) {
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "from", Verbatim, &options->from));
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> loader, request.One("loader"));
+  if (loader) {
+    CROSSDOCK_ASSIGN_OR_RETURN(std::string from, FormatOfLoader(*loader));
+    CROSSDOCK_RETURN_IF_ERROR(Take(std::move(from), "the source's format", &options->from));
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> type, request.One("model-type"));
+  if (type && *type != "GPT" && *type != "gpt") {
+    return MakeError(ErrorCode::kUnsupported, "`--model-type` other than GPT is not available in this version")
+        .WithFound(fmt::format("`{}`", Printable(*type)));
+  }
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "family", Verbatim, &options->family));
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> size, request.One("model-size"));
+  if (size && !options->family) options->family = FamilyOfModelSize(*size);
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "rules", Verbatim, &options->rules));
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "tokenizer-model", Verbatim, &options->tokenizer));
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "for", Verbatim, &options->consumer));
+  return OkStatus();
+}
+
+Status FillState(const Request& request, ConvertOptions* options) {
+  CROSSDOCK_RETURN_IF_ERROR(FillDType(request, &options->dtype));
+  options->keep_dtype = request.All("keep-dtype");
+  options->allow = request.All("allow");
+  for (const std::string& what : options->allow) {
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::string checked,
+                               ParseChoice("allow", what, "unknown-tensors missing-optimizer unscaled-fp8 nonfinite inexact"));
+  }
+  for (const std::string& text : request.All("set")) {
+    CROSSDOCK_ASSIGN_OR_RETURN(auto pair, ParsePair("set", text));
+    options->set_args.push_back(std::move(pair));
+  }
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "step", IntFrom(0), &options->step));
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "iteration", IntFrom(0), &options->iteration));
+  const auto copy = [](std::string_view name, const std::string& text) { return ParseChoice(name, text, "model master"); };
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "params-from", copy, &options->params_from));
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "make-vocab-size-divisible-by", IntFrom(1, 1 << 30), &options->vocab_divisor));
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "padded-vocab-size", IntFrom(1), &options->padded_vocab));
+  options->no_optim = request.Flag("no-optim");
+  options->no_rng = request.Flag("no-rng");
+  options->require_optim = request.Flag("require-optim");
+  options->release = request.Flag("release");
+  if (options->no_optim && options->require_optim) {
+    return MakeError(ErrorCode::kUsage, "`--no-optim` and `--require-optim` contradict each other");
+  }
+  if (options->release && options->iteration) {
+    return MakeError(ErrorCode::kUsage, "`--release` and `--iteration` contradict each other");
+  }
+  return OkStatus();
+}
+
+Status FillWork(const Request& request, ConvertOptions* options) {
+  const auto size = [](std::string_view name, const std::string& text) { return ParseSize(name, text); };
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "max-shard-size", size, &options->max_shard_bytes));
+  std::optional<std::int64_t> mebibytes;
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "fp8-max-shard-size-mb", IntFrom(1, 1 << 30), &mebibytes));
+  if (mebibytes) options->max_shard_bytes = *mebibytes << 20U;
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "memory", size, &options->memory));
+  CROSSDOCK_RETURN_IF_ERROR(SmallInt(request, "threads", 0, &options->threads));
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "receipt", Verbatim, &options->receipt));
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "emit-manifest", Verbatim, &options->emit_manifest));
+  options->force = request.Flag("force");
+  options->resume = request.Flag("resume");
+  options->dry_run = request.Flag("dry-run") || request.command->bit == kPlan;
+  options->verify = request.Flag("verify");
+  options->manifest_only = request.Flag("manifest-only");
+  return OkStatus();
+}
+
+}  // namespace
+
+std::string ResolveHubId(const std::string& word, const Machine& machine) {
+  const std::size_t slash = word.find('/');
+  const bool id = slash != std::string::npos && slash != 0 && slash + 1 < word.size() &&
+                  word.find('/', slash + 1) == std::string::npos && word[0] != '.' && word[0] != '~';
+  if (!id || machine.exists(word)) return word;
+  const auto variable = [&](const char* name) {
+    const char* text = machine.environment(name);
+    return std::string(text == nullptr ? "" : text);
+  };
+  std::string cache = variable("HF_HUB_CACHE");
+  if (cache.empty() && !variable("HF_HOME").empty()) cache = variable("HF_HOME") + "/hub";
+  if (cache.empty() && !variable("HOME").empty()) cache = variable("HOME") + "/.cache/huggingface/hub";
+  const std::string folder = fmt::format("{}/models--{}--{}", cache, word.substr(0, slash), word.substr(slash + 1));
+  return !cache.empty() && machine.exists(folder) ? folder : word;
+}
+
+Result<Ends> ResolveEnds(const Request& request, const Machine& machine) {
+  std::optional<std::string> source, target, to, hf_template;
+  CROSSDOCK_ASSIGN_OR_RETURN(to, request.One("to"));
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> saver, request.One("saver"));
+  if (saver) {
+    CROSSDOCK_ASSIGN_OR_RETURN(std::string format, FormatOfSaver(*saver));
+    if (!to) to = std::move(format);
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(source, request.One("source"));
+  CROSSDOCK_ASSIGN_OR_RETURN(target, request.One("target"));
+  CROSSDOCK_ASSIGN_OR_RETURN(hf_template, request.One("hf-template"));
+  CROSSDOCK_ASSIGN_OR_RETURN(std::optional<std::string> megatron_path, request.One("megatron-path"));
+  CROSSDOCK_ASSIGN_OR_RETURN(std::optional<std::string> hf_path, request.One("hf-path"));
+  CROSSDOCK_ASSIGN_OR_RETURN(std::optional<std::string> hf_model, request.One("hf-model"));
+  const bool to_megatron = to && to->starts_with("megatron");
+  CROSSDOCK_RETURN_IF_ERROR(to_megatron ? Take(std::move(megatron_path), "TARGET", &target)
+                                        : Take(std::move(megatron_path), "SOURCE", &source));
+  CROSSDOCK_RETURN_IF_ERROR(to == "hf" ? Take(std::move(hf_path), "TARGET", &target)
+                                       : Take(std::move(hf_path), "SOURCE", &source));
+  std::vector<std::string> words = request.positionals;
+  // A model beside one free word: the word is the target, and the model the source.
+  if (hf_model && !source && (words.empty() || (words.size() == 1 && !target))) source = std::exchange(hf_model, {});
+  for (std::optional<std::string>* slot : {&source, &target}) {
+    if (*slot || words.empty()) continue;
+    *slot = words.front();
+    words.erase(words.begin());
+  }
+  if (!words.empty()) {
+    return MakeError(ErrorCode::kUsage, fmt::format("`crossdock {}` has one word too many", request.command->name))
+        .WithFound(fmt::format("`{}`", Printable(words.front())))
+        .WithHint(fmt::format("usage: crossdock {} {}", request.command->name, request.command->usage));
+  }
+  CROSSDOCK_RETURN_IF_ERROR(Take(std::move(hf_model), "the template", &hf_template));
+  Ends ends{source.value_or(""), target.value_or(""), to.value_or(""), hf_template};
+  ends.source = ResolveHubId(ends.source, machine);
+  if (ends.hf_template) ends.hf_template = ResolveHubId(*ends.hf_template, machine);
+  return ends;
+}
+
+Error MissingWord(const Request& request, const std::string& what) {
+  return MakeError(ErrorCode::kUsage, fmt::format("`crossdock {}` needs {}", request.command->name, what))
+      .WithHint(fmt::format("usage: crossdock {} {}", request.command->name, request.command->usage));
+}
+
+Result<ConvertOptions> BuildConvertOptions(const Request& request, const Machine& machine) {
+  ConvertOptions options;
+  CROSSDOCK_ASSIGN_OR_RETURN(Ends ends, ResolveEnds(request, machine));
+  options.source = std::move(ends.source);
+  options.target = std::move(ends.target);
+  options.to = std::move(ends.to);
+  options.hf_template = std::move(ends.hf_template);
+  if (options.source.empty()) return MissingWord(request, "SOURCE");
+  CROSSDOCK_RETURN_IF_ERROR(FillNames(request, &options));
+  CROSSDOCK_RETURN_IF_ERROR(FillLayout(request, &options.layout));
+  CROSSDOCK_RETURN_IF_ERROR(FillState(request, &options));
+  CROSSDOCK_RETURN_IF_ERROR(FillWork(request, &options));
+  return options;
+}
+
+}  // namespace crossdock::cli

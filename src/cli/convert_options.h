@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  From a Request to the option structs of the public API: which path is source, target or template, and every
+/// value with its type. Shared by convert, plan, manifest and roundtrip.
+/// Errors: kUsage; kUnsupported for what convert.py knows and this version does not.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "cli/parser.h"
+#include "crossdock/options.h"
+#include "crossdock/result.h"
+
+namespace crossdock::cli {
+
+/// What the command line needs to know of the machine; replaced in tests.
+struct Machine {
+  Environment environment;
+  std::function<bool(const std::string&)> exists;
+};
+
+struct Ends {
+  std::string source;
+  std::string target;
+  std::string to;                            ///< --to, or what --saver says
+  std::optional<std::string> hf_template;
+};
+
+/// Who is SOURCE, TARGET and template (docs/reference/cli.md). Does not ask whether they are missing.
+[[nodiscard]] Result<Ends> ResolveEnds(const Request& request, const Machine& machine);
+
+/// `ORG/NAME` that is no path: its folder in the local Hugging Face cache if there is one, else the word itself.
+[[nodiscard]] std::string ResolveHubId(const std::string& word, const Machine& machine);
+
+[[nodiscard]] Result<ConvertOptions> BuildConvertOptions(const Request& request, const Machine& machine);
+
+/// "`crossdock convert` needs SOURCE" and the like.
+[[nodiscard]] Error MissingWord(const Request& request, const std::string& what);
+
+}  // namespace crossdock::cli

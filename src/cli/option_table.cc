@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/option_table.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+namespace crossdock::cli {
+namespace {
+
+constexpr OptionSpec Flag(std::string_view name, std::string_view aliases, unsigned commands, std::string_view help) {
+  return {name, aliases, Arity::kFlag, "", commands, help};
+}
+constexpr OptionSpec One(std::string_view name, std::string_view aliases, std::string_view value, unsigned commands,
+                         std::string_view help) {
+  return {name, aliases, Arity::kOne, value, commands, help};
+}
+constexpr OptionSpec Many(std::string_view name, std::string_view aliases, std::string_view value, unsigned commands,
+                          std::string_view help) {
+  return {name, aliases, Arity::kOne, value, commands, help, true};
+}
+/// Options of later versions: the parser knows them, so that the answer says so instead of "unknown option".
+constexpr OptionSpec Later(std::string_view name, std::string_view aliases, Arity arity, std::string_view off) {
+  return {name, aliases, arity, "", kConverting, "", true, true, off};
+}
+
+constexpr OptionSpec kFp8 = {"fp8", "", Arity::kOptional, "", kConverting, "", true, true, "false off none", "block channel tensor"};
+
+constexpr std::array kTable = {
+    // Where from, where to.
+    One("source", "load-dir input-dir local-dir model-dir source-safetensor check-dir load", "PATH", kReading, ""),
+    One("target", "save-dir output-dir target-dir output save", "PATH", kConverting | kVerify | kDemo, ""),
+    One("megatron-path", "", "PATH", kConverting | kInspect, ""),
+    One("hf-path", "", "PATH", kConverting | kInspect, ""),
+    One("hf-model", "hf-model-id hf-model-path", "DIR", kConverting, ""),
+    One("to", "via", "FORMAT", kConverting, "format of the target: hf, full-state, megatron"),
+    One("from", "", "FORMAT", kReading, "what the source is; default: found from its content"),
+    One("from-b", "", "FORMAT", kVerify, "what B is; default: found from its content"),
+    One("saver", "", "NAME", kConverting, ""),
+    One("loader", "", "NAME", kConverting, ""),
+    One("model-type", "", "NAME", kConverting, ""),
+    One("model-size", "", "NAME", kConverting, ""),
+    One("tokenizer-model", "", "PATH", kConverting, "file or directory whose tokenizer files go into the target"),
+    // The target's layout.
+    One("tp", "tensor-parallel-size tensor-model-parallel-size target-tensor-parallel-size target-tensor-model-parallel-size",
+        "N", kConverting, "tensor parallel size of the target; default 1"),
+    One("pp", "pipeline-parallel-size pipeline-model-parallel-size target-pipeline-parallel-size target-pipeline-model-parallel-size",
+        "N", kConverting, "pipeline parallel size of the target; default 1"),
+    One("pipeline-layers", "custom-pipeline-layers", "10,11,11", kConverting, "layers of each pipeline stage"),
+    One("first-stage-layers", "decoder-first-pipeline-num-layers", "N", kConverting, "layers of the first stage"),
+    One("last-stage-layers", "decoder-last-pipeline-num-layers", "N", kConverting, "layers of the last stage"),
+    One("make-vocab-size-divisible-by", "", "N", kConverting, "vocabulary padding in Megatron; default 128 (times TP)"),
+    One("padded-vocab-size", "", "N", kConverting, "rows of the vocabulary in Megatron"),
+    // What is carried, and how.
+    One("dtype", "torch-dtype params-dtype export-dtype", "bf16|fp16|fp32", kConverting, "cast parameters; default: keep"),
+    Flag("bf16", "", kConverting, ""),
+    Flag("fp16", "", kConverting, ""),
+    Flag("fp32", "", kConverting, ""),
+    Many("keep-dtype", "", "PATTERN", kConverting, "tensors that no cast touches (repeatable)"),
+    One("step", "ckpt-step", "N", kReading, "which step of a directory; default: the latest that is complete"),
+    Flag("no-optim", "no-load-optim", kConverting, "leave the optimizer state behind"),
+    Flag("no-rng", "no-load-rng", kConverting, "leave the random number state behind"),
+    Flag("require-optim", "", kConvert | kPlan | kManifest, "fail when no optimizer state was carried"),
+    One("params-from", "", "model|master", kConverting, "which copy becomes the parameters; default model"),
+    Many("set", "", "ARG=VALUE", kConverting, "an argument that the target must store and the source lacks (repeatable)"),
+    One("hf-template", "origin-hf-dir hf-config", "DIR", kReading, "where config.json, tokenizer and names come from"),
+    One("family", "model-name", "NAME", kReading, "override the detected family"),
+    One("rules", "", "FILE", kReading, "a family file of your own"),
+    One("for", "", "CONSUMER", kConverting, "megatron-lm (default) or megatron-bridge, with optional @VERSION"),
+    One("iteration", "", "N", kConverting, "what the Megatron checkpoint is called; default: the source's step"),
+    Flag("release", "", kConverting, "call the Megatron checkpoint `release`"),
+    One("max-shard-size", "", "SIZE", kConverting, "size of a Hugging Face shard; default 5GB"),
+    One("fp8-max-shard-size-mb", "", "N", kConverting, ""),
+    Many("allow", "", "WHAT", kReading, "go on in spite of: unknown-tensors, missing-optimizer, nonfinite, inexact (repeatable)"),
+    // How the work is done.
+    One("memory", "", "SIZE", kConverting | kVerify, "bound of the buffers; default 512MiB"),
+    One("threads", "max-workers", "N", kConverting | kVerify, "default: the number of cores, at most 8"),
+    Flag("force", "f", kConvert | kPlan | kRoundtrip, "replace an existing target"),
+    Flag("resume", "", kConvert | kPlan, "go on with an interrupted run"),
+    Flag("dry-run", "", kConvert, "print the plan, write nothing"),
+    Flag("verify", "", kConvert, "compare what was written with the source before it is put in place"),
+    One("emit-manifest", "o", "FILE", kConvert | kPlan | kManifest, "write the mapping of every tensor"),
+    Flag("manifest-only", "", kConvert, "write the mapping, convert nothing"),
+    One("receipt", "", "FILE", kConvert, "write plan hash, version and a digest of every tensor"),
+    // Comparing and looking.
+    One("exact", "", "bit|close", kVerify, "what counts as equal; default bit"),
+    One("report", "", "FILE", kVerify | kRoundtrip, "write the comparison as JSON"),
+    One("out", "", "DIR", kRoundtrip, "where the round trip works; default: the current directory"),
+    Flag("tensors", "", kInspect, "list every tensor"),
+    // Talk.
+    One("progress", "", "auto|plain|json|off", kEvery, "progress on stderr; default auto: on a terminal only"),
+    Flag("quiet", "q", kEvery, "no progress and no notices"),
+    Flag("verbose", "v", kEvery, "notices as they come, and the tensor in work"),
+    Flag("json", "", kEvery, "the result, or the error, as one JSON object on stdout"),
+    // Known, and not in this version.
+    Later("vpp", "num-virtual-stages-per-pipeline-rank target-num-virtual-stages-per-pipeline-rank", Arity::kOne, "1"),
+    Later("num-layers-per-virtual-pipeline-stage", "", Arity::kOne, ""),
+    Later("ep", "expert-parallel-size expert-model-parallel-size target-expert-parallel-size target-expert-model-parallel-size",
+          Arity::kOne, "1"),
+    Later("etp", "expert-tensor-parallel-size target-expert-tensor-parallel-size", Arity::kOne, "1"),
+    Later("encoder-tp", "encoder-tensor-model-parallel-size", Arity::kOne, "0 1"),
+    Later("pipeline-layout", "pipeline-model-parallel-layout", Arity::kOne, ""),
+    Later("account-for-embedding", "account-for-embedding-in-pipeline-split", Arity::kFlag, "false"),
+    Later("account-for-loss", "account-for-loss-in-pipeline-split", Arity::kFlag, "false"),
+    Later("scan-layers", "no-scan-layers", Arity::kFlag, ""),
+    Later("scan-axis", "param-scan-axis", Arity::kOne, ""),
+    Later("opt-type", "", Arity::kOne, "adam adamw"),
+    kFp8,
+    Later("fp8-strategy", "strategy", Arity::kOne, "none"),
+    Later("fp8-block-size", "block-size", Arity::kTwo, ""),
+    Later("fp8-device", "", Arity::kOne, ""),
+    Later("fp8-format", "", Arity::kOne, ""),
+    Later("fp8-arith", "", Arity::kOne, ""),
+    Later("fp8-skip", "", Arity::kOne, ""),
+    Later("fp8-only", "", Arity::kOne, ""),
+    Later("scale-fmt", "", Arity::kOne, ""),
+    Later("check-tp", "", Arity::kOne, ""),
+    Later("muon-momentum", "", Arity::kOne, ""),
+    Later("mtp", "", Arity::kOne, "keep"),
+    Later("experts", "", Arity::kOne, ""),
+    Later("no-commit-marker", "", Arity::kFlag, "false"),
+    Later("compression", "", Arity::kOne, "none"),
+};
+
+constexpr std::array kCommands = {
+    CommandSpec{"convert", kConvert, "SOURCE TARGET --to FORMAT [options]", "convert a checkpoint"},
+    CommandSpec{"inspect", kInspect, "PATH [--json] [--tensors]", "say what a checkpoint holds"},
+    CommandSpec{"verify", kVerify, "A B [--exact bit|close] [--report FILE]", "compare two checkpoints of any formats"},
+    CommandSpec{"roundtrip", kRoundtrip, "HF_DIR --via FORMAT [layout] [--out DIR] [--report FILE]",
+                "convert there and back, and compare"},
+    CommandSpec{"manifest", kManifest, "SOURCE [--to FORMAT] [-o FILE]", "print the mapping of every tensor"},
+    CommandSpec{"plan", kPlan, "SOURCE TARGET --to FORMAT [options]", "the same as convert --dry-run"},
+    CommandSpec{"families", kFamilies, "[NAME] [--json]", "list the supported model families, or one family's rules"},
+    CommandSpec{"demo", kDemo, "DIR", "make a small model to try things on"},
+    CommandSpec{"quantize", 0, "", ""},
+    CommandSpec{"resume-plan", 0, "", ""},
+    CommandSpec{"watch", 0, "", ""},
+};
+
+bool SameSpelling(std::string_view a, std::string_view b) {
+  return std::ranges::equal(a, b, {}, [](char c) { return c == '_' ? '-' : c; },
+                            [](char c) { return c == '_' ? '-' : c; });
+}
+
+template <typename F>
+bool AnyWord(std::string_view list, const F& test) {
+  while (!list.empty()) {
+    const std::size_t end = std::min(list.find(' '), list.size());
+    if (end != 0 && test(list.substr(0, end))) return true;
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return false;
+}
+
+std::size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t above = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0U : 1U)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::span<const OptionSpec> OptionTable() { return kTable; }
+
+const OptionSpec* FindOption(std::string_view spelling) {
+  for (const OptionSpec& spec : kTable) {
+    const auto same = [&](std::string_view name) { return SameSpelling(name, spelling); };
+    if (same(spec.name) || AnyWord(spec.aliases, same)) return &spec;
+  }
+  return nullptr;
+}
+
+std::string_view NearestOption(std::string_view spelling, unsigned commands) {
+  std::string_view best;
+  std::size_t best_distance = 3;  // three typing errors are another word
+  for (const OptionSpec& spec : kTable) {
+    if ((spec.commands & commands) == 0 || spec.later) continue;
+    const std::size_t distance = EditDistance(spec.name, spelling);
+    if (distance < best_distance && distance < spec.name.size()) {
+      best = spec.name;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+bool ListHas(std::string_view list, std::string_view word) {
+  return AnyWord(list, [&](std::string_view item) { return item == word; });
+}
+
+std::span<const CommandSpec> CommandTable() { return kCommands; }
+
+const CommandSpec* FindCommand(std::string_view name) {
+  for (const CommandSpec& spec : kCommands) {
+    if (SameSpelling(spec.name, name)) return &spec;
+  }
+  return nullptr;
+}
+
+}  // namespace crossdock::cli

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The program: words to a request, a request to a command, its report or error to stdout and stderr.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+
+#include "cli/commands.h"
+#include "cli/json_text.h"
+#include "cli/progress.h"
+#include "cli/signals.h"
+#include "cli/words.h"
+
+namespace crossdock::cli {
+namespace {
+
+using Command = Result<Report> (*)(const Request&, const Machine&, const Hooks&);
+
+Command CommandFor(unsigned bit) {
+  switch (bit) {
+    case kInspect: return RunInspect;
+    case kVerify: return RunVerify;
+    case kRoundtrip: return RunRoundtrip;
+    case kManifest: return RunManifest;
+    case kFamilies: return RunFamilies;
+    case kDemo: return RunDemo;
+    default: return RunConvert;
+  }
+}
+
+int Fail(const Error& error, bool json) {
+  if (json) {
+    std::fputs(ErrorJson(error).c_str(), stdout);
+    std::fflush(stdout);
+  }
+  fmt::print(stderr, "error: {}\n", error.ToString());
+  return ExitStatus(error.code);
+}
+
+/// stdout is data: a reader that has gone away, or a full disk under a redirection, is a failure.
+int Print(const std::string& text, int status) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (written) return status;
+  return Fail(MakeError(ErrorCode::kIo, "the result could not be written to the standard output"), false);
+}
+
+int Finish(const Result<Report>& result, bool json) {
+  if (!result) return Fail(result.error(), json);
+  for (const std::string& line : result->remarks) fmt::print(stderr, "{}\n", line);
+  std::string text = json ? result->json : result->text;
+  if (!text.ends_with('\n')) text += '\n';
+  const int status = !result->equal ? 1 : !result->consistent ? ExitStatus(ErrorCode::kCorrupt) : 0;
+  return Print(text, status);
+}
+
+Result<Report> RunRequest(const Request& request, const Machine& machine) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> progress, request.One("progress"));
+  const bool quiet = request.Flag("quiet");
+  CROSSDOCK_ASSIGN_OR_RETURN(ProgressMode mode,
+                             ProgressPrinter::ModeFromName(progress.value_or("auto"), isatty(STDERR_FILENO) == 1));
+  if (quiet) mode = ProgressMode::kOff;
+  const bool verbose = request.Flag("verbose");
+  ProgressPrinter printer(stderr, mode, verbose);
+  const SignalWatch watch([&printer] { printer.PrintNow(); });
+  Hooks hooks;
+  hooks.stop = watch.token();
+  hooks.on_progress = [&printer](const ProgressEvent& event) { printer.Event(event); };
+  if (verbose && !quiet) hooks.on_notice = [&printer](const std::string& text) { printer.Notice(text); };
+  return CommandFor(request.command->bit)(request, machine, hooks);
+}
+
+}  // namespace
+
+int RunProgram(const std::vector<std::string>& args, const Machine& machine) {
+  const bool json = WantsJson(args);
+  const Result<Words> words = SettleWords(args, machine.exists);
+  if (!words) return Fail(words.error(), json);
+  if (words->version) return Print(VersionString() + "\n", 0);
+  if (words->help) return Print(HelpText(words->command), 0);
+  if (words->command == nullptr) {
+    fmt::print(stderr, "{}", HelpText(nullptr));
+    return ExitStatus(ErrorCode::kUsage);
+  }
+  const Result<Request> request = ParseWords(*words, machine.environment);
+  if (!request) return Fail(request.error(), json);
+  if (!request->Flag("quiet")) {
+    for (const std::string& notice : words->notices) fmt::print(stderr, "note: {}\n", notice);
+  }
+  return Finish(RunRequest(*request, machine), json || request->Flag("json"));
+}
+
+}  // namespace crossdock::cli
