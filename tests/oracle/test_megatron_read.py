@@ -17,10 +17,12 @@ import mcore_env as env
 import models
 from reference import as_torch, assert_same, raw_of, read_directory, slot_of, slots_of, to_megatron
 
-# (case, layout, common.pt as until 0.18)
+# (case, layout, common.pt as until 0.18). Not every layout of a tied model will do: with PP > 1 the shared embedding has a
+# bucket of its own, and where the bucket before it ends in padding (an odd multiple of 64 elements), Megatron-Core 0.19.2
+# itself saves the embedding's optimizer state shifted by that padding. llama32_tied at TP2 PP2 with 3 + 1 layers is such a case.
 SAVED = [
     ("qwen3", env.Layout(1, 1), False), ("qwen3", env.Layout(2, 2), False), ("qwen3", env.Layout(2, 1, dp=2), True), ("qwen3_tied", env.Layout(1, 2, first=2), True),
-    ("llama3_gqa", env.Layout(2, 2, first=3), False), ("llama32_tied", env.Layout(2, 2, last=1), False), ("qwen2", env.Layout(2, 2, cells="Ettt|tL"), False),
+    ("llama3_gqa", env.Layout(2, 2, first=3), False), ("llama32_tied", env.Layout(1, 2, last=1), False), ("qwen2", env.Layout(2, 2, cells="Ettt|tL"), False),
     ("qwen2_tied", env.Layout(1, 3), True), ("mistral", env.Layout(2, 1, divisor=64), False), ("llama2_mha", env.Layout(4, 1), False), ("mqa", env.Layout(1, 2), False),
     ("llama31_scaled", env.Layout(2, 2), True)]
 
