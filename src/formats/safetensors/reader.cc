@@ -240,6 +240,7 @@ class Builder {
 
   void SetObjects() {
     if (!metadata_.as_dict()->items.empty()) catalog_.objects["__metadata__"] = std::move(metadata_);
+    if (const Value* step = meta_.Find("meta/step")) catalog_.step = *step->as_int();
     if (!meta_.as_dict()->items.empty()) catalog_.objects["meta"] = std::move(meta_);
   }
 

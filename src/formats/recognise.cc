@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/recognise.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "formats/safetensors/safetensors.h"
+
+namespace crossdock::formats {
+namespace {
+
+bool Has(const std::vector<io::DirEntry>& entries, std::string_view name) {
+  return std::any_of(entries.begin(), entries.end(), [&](const io::DirEntry& e) { return e.name == name; });
+}
+
+template <typename Test>
+bool Any(const std::vector<io::DirEntry>& entries, Test test) {
+  return std::any_of(entries.begin(), entries.end(), test);
+}
+
+bool IsDir(const io::DirEntry& entry) { return entry.kind == io::FileKind::kDirectory; }
+
+/// metadata.json of Megatron-Core decides between torch_dist and zarr.
+std::optional<Content> MegatronContent(io::Storage& storage, const std::string& dir,
+                                       const std::vector<io::DirEntry>& entries) {
+  Content content;
+  const bool has_data = Any(entries, [](const io::DirEntry& e) { return e.name.ends_with(".distcp"); });
+  if (Has(entries, "metadata.json")) {
+    const auto text = io::ReadSmallFile(storage, io::JoinPath(dir, "metadata.json"), 1 << 20);
+    const auto json = text ? ParseJson(*text) : Result<Value>(Value());
+    const auto backend = json ? json->GetString("sharded_backend") : std::nullopt;
+    if (backend == "torch_dist" || (!backend && Has(entries, ".metadata"))) {
+      content.kind = Kind::kMegatron;
+      if (!Has(entries, ".metadata")) {
+        content.complete = false;
+        content.incomplete_reason = "`.metadata` is missing";
+      }
+      return content;
+    }
+    if (backend == "zarr") {
+      content.kind = Kind::kMegatronZarr;
+      return content;
+    }
+  }
+  const bool megatron_place = io::BaseName(dir).starts_with("iter_") || io::BaseName(dir) == "release";
+  const bool common = Has(entries, "common.pt") || Has(entries, "run_config.yaml");
+  if (common || (megatron_place && has_data)) {
+    content.kind = Kind::kMegatron;
+    content.complete = false;
+    content.incomplete_reason = "`metadata.json` is missing, which the trainer writes last";
+    return content;
+  }
+  if (Has(entries, ".metadata") || has_data) {
+    content.kind = Kind::kDcp;
+    return content;
+  }
+  return std::nullopt;
+}
+
+std::optional<Content> OrbaxContent(const std::vector<io::DirEntry>& entries) {
+  const bool tunix = Has(entries, "model_params");
+  const bool orbax = tunix || Any(entries, [](const io::DirEntry& e) {
+                       return e.name == "_CHECKPOINT_METADATA" || e.name == "_METADATA" || e.name == "manifest.ocdbt" ||
+                              e.name == "orbax.checkpoint" || e.name == "commit_success.txt";
+                     });
+  if (!orbax) return std::nullopt;
+  Content content;
+  content.kind = tunix ? Kind::kTunix : Kind::kMaxText;
+  return content;
+}
+
+bool IsHfFile(const io::DirEntry& e) {
+  if (IsDir(e)) return false;
+  return e.name.ends_with(".safetensors") || e.name.ends_with(".safetensors.index.json") || e.name == "config.json" ||
+         e.name.starts_with("pytorch_model");
+}
+
+/// All digits after the last "_", or all of the name.
+std::optional<std::int64_t> TrailingStep(std::string_view name) {
+  const std::size_t from = name.rfind('_');
+  const std::string_view digits = from == std::string_view::npos ? name : name.substr(from + 1);
+  std::int64_t step = 0;
+  if (digits.empty() || digits[0] < '0' || digits[0] > '9') return std::nullopt;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  if (error != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
+  return step;
+}
+
+}  // namespace
+
+std::optional<Content> ContentOf(io::Storage& storage, const std::string& dir) {
+  const auto entries = storage.List(dir);
+  if (!entries) return std::nullopt;
+  if (auto megatron = MegatronContent(storage, dir, *entries)) return megatron;
+  Content content;
+  if (Any(*entries, [](const io::DirEntry& e) { return IsDir(e) && e.name.starts_with("mp_rank_"); })) {
+    content.kind = Kind::kMegatronLegacy;
+    return content;
+  }
+  if (Any(*entries, IsHfFile)) {
+    content.kind = safetensors::LooksFullState(storage, dir) ? Kind::kFullState : Kind::kHf;
+    return content;
+  }
+  return OrbaxContent(*entries);
+}
+
+std::vector<StepDir> StepDirsOf(io::Storage& storage, const std::string& root) {
+  std::vector<StepDir> steps;
+  const auto entries = storage.List(root);
+  if (!entries) return steps;
+  for (const io::DirEntry& entry : *entries) {
+    if (!IsDir(entry) || entry.name.starts_with('.')) continue;
+    if (entry.name == "release") {
+      steps.push_back({entry.name, 0, true});
+    } else if (const auto step = TrailingStep(entry.name); step && !entry.name.starts_with("mp_rank_")) {
+      steps.push_back({entry.name, *step, false});
+    }
+  }
+  std::stable_sort(steps.begin(), steps.end(), [](const StepDir& a, const StepDir& b) { return a.step < b.step; });
+  return steps;
+}
+
+}  // namespace crossdock::formats

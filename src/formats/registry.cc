@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/registry.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "formats/dcp/dcp.h"
+#include "formats/recognise.h"
+#include "formats/safetensors/safetensors.h"
+
+namespace crossdock::formats {
+namespace {
+
+struct KindRow {
+  Kind kind;
+  std::string_view name;
+};
+constexpr std::array kKinds = {
+    KindRow{Kind::kHf, "hf"},
+    KindRow{Kind::kFullState, "full-state"},
+    KindRow{Kind::kMegatron, "megatron"},
+    KindRow{Kind::kMegatronLegacy, "megatron-legacy"},
+    KindRow{Kind::kMegatronZarr, "megatron-zarr"},
+    KindRow{Kind::kDcp, "dcp"},
+    KindRow{Kind::kMaxText, "maxtext"},
+    KindRow{Kind::kTunix, "tunix"},
+};
+
+bool IsReadable(Kind kind) { return kind == Kind::kHf || kind == Kind::kFullState || kind == Kind::kMegatron; }
+
+Error Planned(Kind kind, const std::string& path) {
+  return MakeError(ErrorCode::kUnsupported,
+                   fmt::format("this is a `{}` checkpoint: reading it is planned, this version cannot", KindName(kind)))
+      .WithPath(path)
+      .WithExpected("hf, full-state or megatron");
+}
+
+/// Chooses among what lies at and below a path.
+class Recogniser {
+ public:
+  Recogniser(io::Storage& storage, std::optional<std::int64_t> step) : storage_(storage), step_(step) {}
+
+  Result<Found> Directory(const std::string& path) {
+    if (io::Exists(storage_, io::JoinPath(path, kTracker))) return Root(path, true);
+    const auto content = ContentOf(storage_, path);
+    const std::vector<StepDir> steps = StepDirsOf(storage_, path);
+    if (!content || (step_ && !steps.empty() && !IsNamed(path))) {
+      if (AnyCheckpoint(path, steps)) return Root(path, false);
+    }
+    if (!content) return NothingHere(path);
+    Found found;
+    found.kind = content->kind;
+    found.path = path;
+    if (found.kind == Kind::kMegatron || found.kind == Kind::kMegatronLegacy || found.kind == Kind::kMegatronZarr) {
+      NameStep(path, &found);
+      if (!content->complete) return Unfinished(path, content->incomplete_reason);
+    }
+    if (step_ && found.step != step_) {
+      return MakeError(ErrorCode::kUsage, "the path is one checkpoint already, and not of the step asked for")
+          .WithPath(path)
+          .WithExpected(fmt::format("step {}", *step_))
+          .WithFound(found.step ? fmt::format("step {}", *found.step) : "a checkpoint without a step")
+          .WithHint("leave --step out, or give the directory above");
+    }
+    return found;
+  }
+
+ private:
+  static Error Unfinished(const std::string& path, const std::string& reason) {
+    return MakeError(ErrorCode::kIncomplete, "the checkpoint is incomplete: " + reason)
+        .WithPath(path)
+        .WithHint("choose another step; this one was not saved to its end");
+  }
+
+  /// True for `iter_0000020` and `release`: one step, whatever lies in it.
+  static bool IsNamed(const std::string& path) {
+    const std::string name = io::BaseName(path);
+    return name.starts_with("iter_") || name == "release";
+  }
+
+  void NameStep(const std::string& path, Found* found) const {
+    const std::string name = io::BaseName(path);
+    const std::string parent = io::ParentPath(path);
+    if (name == "release") {
+      found->release = true;
+      found->step = 0;
+    } else if (name.starts_with("iter_")) {
+      std::int64_t step = 0;
+      const auto [end, error] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
+      if (error == std::errc{} && end == name.data() + name.size()) found->step = step;
+    }
+    if (found->step && io::Exists(storage_, io::JoinPath(parent, kTracker))) found->run_root = parent;
+  }
+
+  bool AnyCheckpoint(const std::string& root, const std::vector<StepDir>& steps) {
+    return std::any_of(steps.begin(), steps.end(),
+                       [&](const StepDir& s) { return ContentOf(storage_, io::JoinPath(root, s.name)).has_value(); });
+  }
+
+  Result<Found> Root(const std::string& root, bool has_tracker) {
+    const std::vector<StepDir> steps = StepDirsOf(storage_, root);
+    Found found;
+    found.run_root = root;
+    StepDir chosen;
+    if (step_) {
+      const auto at = std::find_if(steps.begin(), steps.end(), [&](const StepDir& s) { return s.step == *step_ && !s.release; });
+      if (at == steps.end()) return NoSuchStep(root, steps);
+      chosen = *at;
+    } else if (has_tracker) {
+      CROSSDOCK_ASSIGN_OR_RETURN(chosen, FromTracker(root, steps));
+      if (chosen.release ? false : steps.back().step > chosen.step) {
+        found.notices.push_back(fmt::format("the tracker names step {}; the newer `{}` is not used", chosen.step,
+                                            Printable(steps.back().name)));
+      }
+    } else {
+      CROSSDOCK_ASSIGN_OR_RETURN(chosen, HighestComplete(root, steps, &found));
+    }
+    found.path = io::JoinPath(root, chosen.name);
+    found.step = chosen.step;
+    found.release = chosen.release;
+    const auto content = ContentOf(storage_, found.path);
+    if (!content) return Unfinished(found.path, "no checkpoint of a known format lies in it");
+    if (!content->complete) return Unfinished(found.path, content->incomplete_reason);
+    found.kind = content->kind;
+    return found;
+  }
+
+  Result<StepDir> FromTracker(const std::string& root, const std::vector<StepDir>& steps) {
+    const std::string path = io::JoinPath(root, kTracker);
+    CROSSDOCK_ASSIGN_OR_RETURN(std::string text, io::ReadSmallFile(storage_, path, 4096));
+    std::erase_if(text, [](char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; });
+    StepDir wanted;
+    wanted.release = text == "release";
+    if (!wanted.release) {
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), wanted.step);
+      if (text.empty() || error != std::errc{} || end != text.data() + text.size() || wanted.step < 0) {
+        return MakeError(ErrorCode::kCorrupt, "the tracker names no iteration").WithPath(path)
+            .WithExpected("a number or `release`").WithFound(Printable(text));
+      }
+    }
+    const auto at = std::find_if(steps.begin(), steps.end(), [&](const StepDir& s) {
+      return s.release == wanted.release && s.step == wanted.step;
+    });
+    if (at != steps.end()) return *at;
+    return MakeError(ErrorCode::kIncomplete, "the step that the tracker names is missing")
+        .WithPath(path)
+        .WithExpected(wanted.release ? "release/" : fmt::format("iter_{:07}/", wanted.step))
+        .WithFound(ListSteps(steps))
+        .WithHint("choose a step with --step");
+  }
+
+  Result<StepDir> HighestComplete(const std::string& root, const std::vector<StepDir>& steps, Found* found) {
+    for (auto at = steps.rbegin(); at != steps.rend(); ++at) {
+      const auto content = ContentOf(storage_, io::JoinPath(root, at->name));
+      if (!content) continue;
+      if (!content->complete) {
+        found->notices.push_back(fmt::format("`{}` is incomplete ({}) and is passed over", Printable(at->name),
+                                             content->incomplete_reason));
+        continue;
+      }
+      found->notices.push_back(fmt::format("no tracker file: the highest complete step, `{}`, is used", Printable(at->name)));
+      return *at;
+    }
+    return MakeError(ErrorCode::kIncomplete, "no complete checkpoint in this run").WithPath(root).WithFound(ListSteps(steps));
+  }
+
+  static std::string ListSteps(const std::vector<StepDir>& steps) {
+    if (steps.empty()) return "no step";
+    std::string out;
+    const std::size_t from = steps.size() > 10 ? steps.size() - 10 : 0;
+    for (std::size_t i = from; i < steps.size(); ++i) out += (out.empty() ? "`" : ", `") + Printable(steps[i].name) + "`";
+    return from > 0 ? fmt::format("{} steps, the last: {}", steps.size(), out) : out;
+  }
+
+  Error NoSuchStep(const std::string& root, const std::vector<StepDir>& steps) const {
+    return MakeError(ErrorCode::kIncomplete, fmt::format("the run has no step {}", *step_))
+        .WithPath(root)
+        .WithFound(ListSteps(steps))
+        .WithHint("choose one of these with --step");
+  }
+
+  /// The wrong level: what lies one and two levels below is listed.
+  Error NothingHere(const std::string& path) {
+    std::vector<std::string> below;
+    FindBelow(path, "", 2, &below);
+    Error error = MakeError(ErrorCode::kIncomplete, "no checkpoint of a known format here").WithPath(path);
+    if (below.empty()) return error;
+    std::string list;
+    for (const std::string& one : below) list += (list.empty() ? "`" : ", `") + Printable(one) + "`";
+    return std::move(error).WithFound("checkpoints below: " + list).WithHint("give the path of one of them");
+  }
+
+  void FindBelow(const std::string& dir, const std::string& prefix, int depth, std::vector<std::string>* out) {
+    const auto entries = storage_.List(dir);
+    if (!entries) return;
+    for (const io::DirEntry& entry : *entries) {
+      if (entry.kind != io::FileKind::kDirectory || entry.name.starts_with('.') || out->size() >= 10) continue;
+      const std::string path = io::JoinPath(dir, entry.name);
+      const std::string shown = prefix.empty() ? entry.name : prefix + "/" + entry.name;
+      if (io::Exists(storage_, io::JoinPath(path, kTracker)) || ContentOf(storage_, path)) {
+        out->push_back(shown);
+      } else if (depth > 1) {
+        FindBelow(path, shown, depth - 1, out);
+      }
+    }
+  }
+
+  io::Storage& storage_;
+  std::optional<std::int64_t> step_;
+};
+
+Result<Found> RecogniseFile(io::Storage& storage, const std::string& path) {
+  Found found;
+  found.path = path;
+  if (path.ends_with(".safetensors") || path.ends_with(".safetensors.index.json")) {
+    found.kind = safetensors::LooksFullState(storage, path) ? Kind::kFullState : Kind::kHf;
+    return found;
+  }
+  const std::string name = io::BaseName(path);
+  if (name == kTracker || name == ".metadata" || name == "metadata.json" || name.ends_with(".distcp") || name == "config.json") {
+    return MakeError(ErrorCode::kUsage, "the path is one file of a checkpoint").WithPath(path)
+        .WithHint("give the directory: `" + Printable(io::ParentPath(path)) + "`");
+  }
+  return MakeError(ErrorCode::kUnsupported, "a single file of this kind is not read").WithPath(path)
+      .WithExpected("a directory or a .safetensors file");
+}
+
+}  // namespace
+
+std::string_view KindName(Kind kind) {
+  for (const KindRow& row : kKinds) {
+    if (row.kind == kind) return row.name;
+  }
+  return "unknown";
+}
+
+std::optional<Kind> KindFromName(std::string_view name) {
+  for (const KindRow& row : kKinds) {
+    if (row.name == name) return row.kind;
+  }
+  return std::nullopt;
+}
+
+Result<Found> Recognise(io::Storage& storage, const std::string& path, std::optional<std::int64_t> step,
+                        std::optional<Kind> from) {
+  std::string trimmed = path;
+  while (trimmed.size() > 1 && trimmed.back() == '/') trimmed.pop_back();
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::string place, safetensors::ResolveHubCache(storage, trimmed));
+  auto info = storage.Stat(place);
+  if (!info) {
+    if (const auto target = storage.ReadLink(place)) {
+      return MakeError(ErrorCode::kIncomplete, "a symbolic link leads nowhere").WithPath(place)
+          .WithExpected("something at `" + Printable(*target) + "`");
+    }
+    return std::move(info).error().WithHint("check the path of the source");
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(Found found, info->kind == io::FileKind::kDirectory ? Recogniser(storage, step).Directory(place)
+                                                                                 : RecogniseFile(storage, place));
+  if (place != trimmed) found.notices.push_back(fmt::format("hub cache: snapshot `{}` is read", Printable(place)));
+  if (from && *from != found.kind) {
+    return MakeError(ErrorCode::kUsage, fmt::format("--from says `{}`, but this is a `{}` checkpoint by its content",
+                                                    KindName(*from), KindName(found.kind)))
+        .WithPath(found.path)
+        .WithExpected(std::string(KindName(*from)))
+        .WithFound(std::string(KindName(found.kind)))
+        .WithHint("leave --from out, or check the path");
+  }
+  if (!IsReadable(found.kind)) return Planned(found.kind, found.path);
+  return found;
+}
+
+Result<std::unique_ptr<CheckpointReader>> Open(io::Storage& storage, const Found& found) {
+  switch (found.kind) {
+    case Kind::kHf:
+    case Kind::kFullState:
+      return safetensors::OpenSafetensors(storage, found.path);
+    case Kind::kMegatron:
+      return OpenDcp(storage, found.path);
+    case Kind::kMegatronLegacy:
+    case Kind::kMegatronZarr:
+    case Kind::kDcp:
+    case Kind::kMaxText:
+    case Kind::kTunix:
+      break;
+  }
+  return Planned(found.kind, found.path);
+}
+
+}  // namespace crossdock::formats
