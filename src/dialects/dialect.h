@@ -33,6 +33,13 @@ struct LeftOut {
   std::int64_t bytes = 0;
 };
 
+/// Two source tensors that the configuration declares to be one (user case B31): the caller compares their data before
+/// work. The head is no hub tensor; a Hugging Face target gets it again.
+struct TiedPair {
+  std::int32_t embedding = -1;                          ///< entries of the source catalog
+  std::int32_t head = -1;
+};
+
 struct Counters {
   std::optional<std::int64_t> step;                     ///< training iteration
   std::optional<std::int64_t> adam_count;
@@ -53,6 +60,7 @@ struct HubState {
   Value extras = Value::MakeDict();                     ///< scheduler, param groups, hyperparameters, scaler: words of the source
   std::string extras_words;                             ///< "mcore", "full-state", ""
   std::vector<SideFile> side_files;                     ///< tokenizer, config.json, ... that travel with the model
+  std::optional<TiedPair> tied;                         ///< set when the source holds both
   std::string load_hint;                                ///< how the source itself is loaded, for inspect
   Value layout = Value::MakeDict();                     ///< tp, pp, ... of the source where it says so, for inspect
   std::vector<LeftOut> left_out;
