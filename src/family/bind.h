@@ -39,6 +39,7 @@ struct DialectTensor {
   /// Stacked along axis `stack_axis`: element k of that axis is layer first_layer + k. -1: not stacked.
   int stack_axis = -1;
   std::optional<std::int64_t> first_layer;  ///< also the layer of a tensor that is not stacked but belongs to one
+  bool padded_rows = false;               ///< axis 0 is a padded vocabulary: its size is the target's own
   int row_line = 0;
 };
 

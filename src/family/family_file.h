@@ -16,7 +16,8 @@ namespace crossdock::family {
 
 /// A letter (h, q, k, d, ...): where its value stands in each dialect's configuration, and what else.
 struct LetterRule {
-  std::map<std::string, std::vector<std::string>> paths;  ///< words -> alternatives, first present wins
+  /// Words -> alternatives, first present wins; "path ? condition" counts only where the condition holds.
+  std::map<std::string, std::vector<std::string>> paths;
   std::string fallback;                                   ///< an expression over other letters, or empty
 };
 
@@ -28,7 +29,7 @@ struct RowTarget {
 
 struct Row {
   std::string hub;                                 ///< pattern with {a,b} groups
-  std::string condition;                           ///< word after '?', or empty
+  std::string condition;                           ///< word after '?' ("untied", "!pairs"), or empty
   std::string shape;                               ///< "{q,k,k}*d,h"
   std::map<std::string, RowTarget> targets;        ///< dialect -> its side
   int line = 0;
@@ -51,7 +52,8 @@ struct FamilyFile {
   std::string model_type;                          ///< of config.json, what a rebuilt one says
   std::string when;                                ///< expression over the configuration, or empty
   std::map<std::string, LetterRule> letters;
-  std::map<std::string, std::string> conditions;   ///< word -> expression over configuration
+  /// Word -> words of a configuration ("hf", "mcore") -> expression over that configuration.
+  std::map<std::string, std::map<std::string, std::string>> conditions;
   std::map<std::string, std::string> mcore_flags;  ///< family facts for Megatron's arguments, e.g. qk_layernorm = true
   std::vector<Group> groups;
   std::string text;                                ///< the file as it stands, for `families NAME`

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "family/family_file.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "base/check.h"
+#include "family/builtin_files.h"
+#include "family/family_toml.h"
+#include "family/formula.h"
+#include "family/row_syntax.h"
+#include "family/rule_ops.h"
+#include "fmt/format.h"
+
+namespace crossdock::family {
+namespace {
+
+constexpr int kMaxIncludes = 4;
+constexpr std::array<std::string_view, 4> kWords = {"hf", "mcore", "maxtext", "tunix"};
+
+bool SameIndex(const Group& a, const Group& b) {
+  if (a.index.size() != b.index.size() || a.hub_prefix != b.hub_prefix || a.prefixes != b.prefixes) return false;
+  for (std::size_t i = 0; i < a.index.size(); ++i) {
+    if (a.index[i].letter != b.index[i].letter || a.index[i].first != b.index[i].first || a.index[i].last != b.index[i].last) return false;
+  }
+  return true;
+}
+
+/// Rows of `own` whose hub name the included group has replace it in its place; the others follow.
+void MergeRows(Group& base, const Group& own) {
+  std::set<std::string> replaced;
+  std::vector<Row> merged;
+  for (Row& row : base.rows) {
+    const auto same = [&](const Row& candidate) { return candidate.hub == row.hub; };
+    if (std::none_of(own.rows.begin(), own.rows.end(), same)) {
+      merged.push_back(std::move(row));
+    } else if (replaced.insert(row.hub).second) {
+      std::copy_if(own.rows.begin(), own.rows.end(), std::back_inserter(merged), same);
+    }
+  }
+  for (const Row& row : own.rows) {
+    if (!replaced.contains(row.hub)) merged.push_back(row);
+  }
+  base.rows = std::move(merged);
+}
+
+FamilyFile Merge(FamilyFile base, FamilyFile own) {
+  own.letters.merge(base.letters);        // keys that both have stay as the including file says
+  own.conditions.merge(base.conditions);
+  own.mcore_flags.merge(base.mcore_flags);
+  std::vector<Group> groups = std::move(base.groups);
+  for (Group& group : own.groups) {
+    const auto place = std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return SameIndex(g, group); });
+    if (place == groups.end()) {
+      groups.push_back(std::move(group));
+    } else {
+      MergeRows(*place, group);
+    }
+  }
+  own.groups = std::move(groups);
+  return own;
+}
+
+Result<FamilyFile> ReadWithIncludes(std::string_view text, const std::string& path, int depth) {
+  CROSSDOCK_ASSIGN_OR_RETURN(FamilyDocument document, ParseFamilyToml(text, path));
+  if (document.include.empty()) return std::move(document.file);
+  if (depth >= kMaxIncludes) return FamilyError(path, 0, "family files include each other too deeply");
+  for (const BuiltinFile& file : BuiltinFiles()) {
+    if (file.name != document.include + ".toml") continue;
+    CROSSDOCK_ASSIGN_OR_RETURN(FamilyFile base, ReadWithIncludes(file.text, "builtin:" + std::string(file.name), depth + 1));
+    return Merge(std::move(base), std::move(document.file));
+  }
+  return FamilyError(path, 0, fmt::format("include names \"{}\", which is no built-in family file", Printable(document.include)));
+}
+
+class Checker {
+ public:
+  explicit Checker(const FamilyFile& file) : file_(file) {}
+
+  Status Check() {
+    if (file_.name.empty()) return Bad(0, "the file does not name its family (family = \"...\")");
+    if (file_.groups.empty()) return Bad(0, "the file has no [[group]]");
+    for (const auto& [letter, rule] : file_.letters) {
+      CROSSDOCK_RETURN_IF_ERROR(Words(rule.paths));
+      for (const auto& [words, paths] : rule.paths) {
+        for (const std::string& path : paths) CROSSDOCK_RETURN_IF_ERROR(Path(path));
+      }
+      if (!rule.fallback.empty()) CROSSDOCK_RETURN_IF_ERROR(Letters(rule.fallback, 0, {}));
+    }
+    for (const auto& [word, rules] : file_.conditions) {
+      CROSSDOCK_RETURN_IF_ERROR(Words(rules));
+      for (const auto& [words, text] : rules) CROSSDOCK_RETURN_IF_ERROR(Readable(text, 0));
+    }
+    if (!file_.when.empty()) CROSSDOCK_RETURN_IF_ERROR(Readable(file_.when, 0));
+    for (const Group& group : file_.groups) CROSSDOCK_RETURN_IF_ERROR(OneGroup(group));
+    return OkStatus();
+  }
+
+ private:
+  Error Bad(int line, std::string what) const { return FamilyError(file_.path, line, std::move(what)); }
+
+  template <typename Map>
+  Status Words(const Map& by_words) const {
+    for (const auto& [words, rule] : by_words) {
+      if (std::find(kWords.begin(), kWords.end(), words) == kWords.end()) {
+        return Bad(0, fmt::format("\"{}\" is no configuration that a letter or condition can be read from", Printable(words)));
+      }
+    }
+    return OkStatus();
+  }
+
+  Status Readable(std::string_view formula, int line) const {
+    const Result<Formula> parsed = ParseFormula(formula);
+    return parsed ? OkStatus() : Status(Bad(line, parsed.error().message));
+  }
+
+  Status Path(std::string_view path) const {
+    const std::size_t mark = path.find('?');
+    if (Trim(path.substr(0, mark)).empty()) return Bad(0, "a letter names an empty place");
+    return mark == std::string_view::npos ? OkStatus() : Readable(path.substr(mark + 1), 0);
+  }
+
+  Status Letters(std::string_view formula, int line, const std::set<std::string>& indices) const {
+    const Result<Formula> parsed = ParseFormula(formula);
+    if (!parsed) return Bad(line, parsed.error().message);
+    for (const std::string& name : NamesOf(*parsed)) {
+      if (!file_.letters.contains(name) && !indices.contains(name)) return Bad(line, fmt::format("\"{}\" is no letter of the family", Printable(name)));
+    }
+    return OkStatus();
+  }
+
+  Status OneGroup(const Group& group) const {
+    std::set<std::string> indices;
+    for (const Group::IndexRange& range : group.index) {
+      CROSSDOCK_RETURN_IF_ERROR(Letters(range.first, 0, {}));
+      CROSSDOCK_RETURN_IF_ERROR(Letters(range.last, 0, {}));
+      if (!indices.insert(range.letter).second) return Bad(0, fmt::format("the index \"{}\" is given twice", Printable(range.letter)));
+    }
+    for (const Row& row : group.rows) CROSSDOCK_RETURN_IF_ERROR(OneRow(group, row, indices));
+    return OkStatus();
+  }
+
+  Status OneRow(const Group& group, const Row& row, const std::set<std::string>& indices) const {
+    const std::string hub = group.hub_prefix + row.hub;
+    std::set<std::string> named;
+    for (const std::string& letter : IndicesOf(hub)) named.insert(letter);
+    if (named != indices) return Bad(row.line, fmt::format("the hub name \"{}\" must name every index of its group", Printable(hub)));
+    const std::string word = row.condition.starts_with('!') ? row.condition.substr(1) : row.condition;
+    if (!word.empty() && !file_.conditions.contains(word)) return Bad(row.line, fmt::format("\"{}\" is no condition of the family", Printable(word)));
+    const Result<std::int64_t> sources = GroupCount(row.hub);
+    for (std::int64_t i = 0; i < *sources; ++i) {
+      for (const std::string& axis : SplitOutside(ExpandGroups(row.shape, i), ',')) CROSSDOCK_RETURN_IF_ERROR(Letters(axis, row.line, {}));
+    }
+    for (const auto& [dialect, target] : row.targets) {
+      const auto prefix = group.prefixes.find(dialect);
+      for (const std::string& letter : IndicesOf((prefix == group.prefixes.end() ? "" : prefix->second) + target.name)) {
+        if (!indices.contains(letter)) return Bad(row.line, fmt::format("{{{}}} is no index of the group", Printable(letter)));
+      }
+      for (const std::vector<std::string>& ops : target.ops) {
+        for (const std::string& op : ops) {
+          const std::size_t colon = op.find(':');
+          if (colon != std::string::npos) CROSSDOCK_RETURN_IF_ERROR(Letters(std::string_view(op).substr(colon + 1), row.line, {}));
+        }
+      }
+    }
+    return OkStatus();
+  }
+
+  const FamilyFile& file_;
+};
+
+std::vector<FamilyFile> ParseBuiltin() {
+  std::vector<FamilyFile> families;
+  for (const BuiltinFile& file : BuiltinFiles()) {
+    const std::string path = "builtin:" + std::string(file.name);
+    const Result<FamilyDocument> document = ParseFamilyToml(file.text, path);
+    CROSSDOCK_CHECK(document.has_value());
+    if (document->file.name.empty()) continue;  // a base for others
+    Result<FamilyFile> family = ParseFamilyFile(file.text, path);
+    CROSSDOCK_CHECK(family.has_value());
+    families.push_back(*std::move(family));
+  }
+  std::sort(families.begin(), families.end(), [](const FamilyFile& a, const FamilyFile& b) { return a.name < b.name; });
+  return families;
+}
+
+}  // namespace
+
+Result<FamilyFile> ParseFamilyFile(std::string_view text, const std::string& path) {
+  CROSSDOCK_ASSIGN_OR_RETURN(FamilyFile file, ReadWithIncludes(text, path, 0));
+  CROSSDOCK_RETURN_IF_ERROR(Checker(file).Check());
+  return file;
+}
+
+const std::vector<FamilyFile>& BuiltinFamilies() {
+  static const std::vector<FamilyFile> families = ParseBuiltin();
+  return families;
+}
+
+}  // namespace crossdock::family

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "family/family_toml.h"
+
+#include <array>
+
+#define TOML_EXCEPTIONS 0
+#define TOML_HEADER_ONLY 1
+#include "family/row_syntax.h"
+#include "fmt/format.h"
+#include "toml++/toml.h"
+
+namespace crossdock::family {
+namespace {
+
+constexpr std::array<std::string_view, 2> kDialects = {"mcore", "maxtext"};  // the columns after hub and shape
+constexpr std::size_t kMaxBytes = std::size_t{1} << 20U;
+
+int LineOf(const toml::node& node) { return static_cast<int>(node.source().begin.line); }
+
+/// Walks one document; the first error wins.
+class Reader {
+ public:
+  explicit Reader(const std::string& path) : path_(path) {}
+
+  Result<FamilyDocument> Read(const toml::table& root) {
+    FamilyDocument document;
+    document.file.path = path_;
+    for (const auto& [key, node] : root) CROSSDOCK_RETURN_IF_ERROR(TopLevel(std::string(key.str()), node, document));
+    return document;
+  }
+
+ private:
+  Error At(const toml::node& node, std::string what) const { return FamilyError(path_, LineOf(node), std::move(what)); }
+
+  Status TopLevel(const std::string& key, const toml::node& node, FamilyDocument& document) {
+    FamilyFile& file = document.file;
+    if (key == "family") return Text(node, key, file.name);
+    if (key == "include") return Text(node, key, document.include);
+    if (key == "model_type") return Text(node, key, file.model_type);
+    if (key == "when") return Text(node, key, file.when);
+    if (key == "architectures") return Texts(node, key, file.architectures);
+    if (key == "letters") return Letters(node, file);
+    if (key == "conditions") return Conditions(node, file);
+    if (key == "mcore") return Flags(node, file);
+    if (key == "group") return Groups(node, file);
+    return At(node, fmt::format("\"{}\" is no key of a family file", Printable(key)));
+  }
+
+  Status Text(const toml::node& node, std::string_view what, std::string& out) const {
+    const auto* text = node.as_string();
+    if (text == nullptr) return At(node, fmt::format("{} must be a string", what));
+    out = text->get();
+    return OkStatus();
+  }
+
+  /// A string or an array of strings.
+  Status Texts(const toml::node& node, std::string_view what, std::vector<std::string>& out) const {
+    if (const auto* array = node.as_array()) {
+      for (const toml::node& item : *array) {
+        out.emplace_back();
+        CROSSDOCK_RETURN_IF_ERROR(Text(item, what, out.back()));
+      }
+      return OkStatus();
+    }
+    out.emplace_back();
+    return Text(node, what, out.back());
+  }
+
+  Status Letters(const toml::node& node, FamilyFile& file) const {
+    const auto* table = node.as_table();
+    if (table == nullptr) return At(node, "[letters] must be a table");
+    for (const auto& [letter, rule] : *table) {
+      const auto* places = rule.as_table();
+      if (places == nullptr) return At(rule, "a letter must be a table such as { hf = \"hidden_size\" }");
+      LetterRule& out = file.letters[std::string(letter.str())];
+      for (const auto& [words, path] : *places) {
+        if (words.str() == "default") {
+          CROSSDOCK_RETURN_IF_ERROR(Text(path, "default", out.fallback));
+        } else {
+          CROSSDOCK_RETURN_IF_ERROR(Texts(path, "the place of a letter", out.paths[std::string(words.str())]));
+        }
+      }
+    }
+    return OkStatus();
+  }
+
+  Status Conditions(const toml::node& node, FamilyFile& file) const {
+    const auto* table = node.as_table();
+    if (table == nullptr) return At(node, "[conditions] must be a table");
+    for (const auto& [word, rule] : *table) {
+      const auto* places = rule.as_table();
+      if (places == nullptr) return At(rule, "a condition must be a table such as { hf = \"!tie_word_embeddings\" }");
+      for (const auto& [words, text] : *places) {
+        CROSSDOCK_RETURN_IF_ERROR(Text(text, "a condition", file.conditions[std::string(word.str())][std::string(words.str())]));
+      }
+    }
+    return OkStatus();
+  }
+
+  Status Flags(const toml::node& node, FamilyFile& file) const {
+    const auto* table = node.as_table();
+    if (table == nullptr) return At(node, "[mcore] must be a table");
+    for (const auto& [key, flag] : *table) {
+      std::string& out = file.mcore_flags[std::string(key.str())];
+      if (const auto* truth = flag.as_boolean()) {
+        out = truth->get() ? "true" : "false";
+      } else if (const auto* number = flag.as_integer()) {
+        out = std::to_string(number->get());
+      } else {
+        CROSSDOCK_RETURN_IF_ERROR(Text(flag, "a flag of [mcore]", out));
+      }
+    }
+    return OkStatus();
+  }
+
+  Status Groups(const toml::node& node, FamilyFile& file) const {
+    const auto* array = node.as_array();
+    if (array == nullptr) return At(node, "groups are written as [[group]]");
+    for (const toml::node& item : *array) {
+      const auto* table = item.as_table();
+      if (table == nullptr) return At(item, "a group must be a table");
+      file.groups.emplace_back();
+      CROSSDOCK_RETURN_IF_ERROR(OneGroup(*table, file.groups.back()));
+    }
+    return OkStatus();
+  }
+
+  Status OneGroup(const toml::table& table, Group& group) const {
+    for (const auto& [name, node] : table) {
+      const std::string key(name.str());
+      if (key == "index") {
+        std::string text;
+        CROSSDOCK_RETURN_IF_ERROR(Text(node, key, text));
+        Result<std::vector<Group::IndexRange>> index = ParseIndex(text);
+        if (!index) return At(node, index.error().message);
+        group.index = *std::move(index);
+      } else if (key == "hub") {
+        CROSSDOCK_RETURN_IF_ERROR(Text(node, key, group.hub_prefix));
+      } else if (key == "mcore" || key == "maxtext") {
+        CROSSDOCK_RETURN_IF_ERROR(Text(node, key, group.prefixes[key]));
+      } else if (key == "rules") {
+        const auto* rows = node.as_array();
+        if (rows == nullptr) return At(node, "rules must be an array of rows");
+        for (const toml::node& row : *rows) {
+          group.rows.emplace_back();
+          CROSSDOCK_RETURN_IF_ERROR(OneRow(row, group.rows.back()));
+        }
+      } else {
+        return At(node, fmt::format("\"{}\" is no key of a group", Printable(key)));
+      }
+    }
+    return OkStatus();
+  }
+
+  Status OneRow(const toml::node& node, Row& row) const {
+    row.line = LineOf(node);
+    const auto* cells = node.as_array();
+    if (cells == nullptr || cells->size() != 2 + kDialects.size()) {
+      return At(node, "a row has four strings: hub name, hub shape, Megatron-Core target, MaxText target");
+    }
+    std::array<std::string, 2 + kDialects.size()> texts;
+    for (std::size_t i = 0; i < texts.size(); ++i) CROSSDOCK_RETURN_IF_ERROR(Text((*cells)[i], "a cell of a row", texts[i]));
+    const std::size_t mark = texts[0].find('?');
+    row.hub = Trim(std::string_view(texts[0]).substr(0, mark));
+    if (mark != std::string::npos) row.condition = Trim(std::string_view(texts[0]).substr(mark + 1));
+    if (row.hub.empty() || (mark != std::string::npos && row.condition.empty())) return At(node, "a row needs a hub name, and a word after \"?\"");
+    row.shape = texts[1];
+    const Result<std::int64_t> sources = GroupCount(row.hub);
+    const Result<std::int64_t> shapes = GroupCount(row.shape);
+    for (const Result<std::int64_t>* count : {&sources, &shapes}) {
+      if (!*count) return At(node, count->error().message);
+    }
+    if (*shapes != 1 && *shapes != *sources) return At(node, fmt::format("the shape \"{}\" has not as many alternatives as the row has tensors", Printable(row.shape)));
+    for (std::size_t i = 0; i < kDialects.size(); ++i) {
+      Result<RowTarget> target = ParseTarget(texts[2 + i], *sources);
+      if (!target) {
+        Error error = At(node, target.error().message);
+        error.expected = target.error().expected;
+        return error;
+      }
+      row.targets[std::string(kDialects[i])] = *std::move(target);
+    }
+    return OkStatus();
+  }
+
+  const std::string& path_;
+};
+
+}  // namespace
+
+Error FamilyError(const std::string& path, int line, std::string what) {
+  Error error = MakeError(ErrorCode::kUsage, line > 0 ? fmt::format("line {}: {}", line, what) : std::move(what));
+  return std::move(std::move(error).WithPath(path).WithHint("the form of family files is described in families/SCHEMA.md"));
+}
+
+Result<FamilyDocument> ParseFamilyToml(std::string_view text, const std::string& path) {
+  if (text.size() > kMaxBytes) return FamilyError(path, 0, "a family file is larger than 1 MiB");
+  const toml::parse_result parsed = toml::parse(text, path);
+  if (!parsed) {
+    const auto& where = parsed.error().source().begin;
+    return FamilyError(path, static_cast<int>(where.line), fmt::format("column {}: {}", where.column, parsed.error().description()));
+  }
+  Result<FamilyDocument> document = Reader(path).Read(parsed.table());
+  if (document) document->file.text = std::string(text);
+  return document;
+}
+
+}  // namespace crossdock::family

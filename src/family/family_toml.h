@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  One TOML document as a family file, before its `include` is merged and its names are checked.
+/// The only place that knows toml++. Errors: kUsage with file, line and column.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "family/family_file.h"
+
+namespace crossdock::family {
+
+struct FamilyDocument {
+  FamilyFile file;
+  std::string include;      ///< name of another family file, or empty
+};
+[[nodiscard]] Result<FamilyDocument> ParseFamilyToml(std::string_view text, const std::string& path);
+
+/// kUsage at a line of a family file.
+[[nodiscard]] Error FamilyError(const std::string& path, int line, std::string what);
+
+}  // namespace crossdock::family

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "family/formula.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "base/checked_math.h"
+#include "fmt/format.h"
+
+namespace crossdock::family {
+namespace {
+
+constexpr int kMaxDepth = 64;
+
+Error Bad(std::string_view text, std::string what) {
+  return MakeError(ErrorCode::kUsage, fmt::format("the formula \"{}\" {}", Printable(text), what));
+}
+
+bool IsNameStart(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+class Parser {
+ public:
+  explicit Parser(std::string_view text) : text_(text) {}
+
+  Result<Formula> Whole() {
+    CROSSDOCK_ASSIGN_OR_RETURN(Formula formula, Level(0, 0));
+    SkipSpace();
+    if (at_ != text_.size()) return Bad(text_, fmt::format("has something unexpected at character {}", at_ + 1));
+    return formula;
+  }
+
+ private:
+  void SkipSpace() {
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
+  }
+
+  std::optional<std::string> TakeOperator(int level) {
+    static constexpr std::array<std::array<std::string_view, 4>, 5> kLevels = {
+        {{"||"}, {"&&"}, {"==", "!=", "<", ">"}, {"+", "-"}, {"*", "/"}}};
+    SkipSpace();
+    for (std::string_view op : kLevels[static_cast<std::size_t>(level)]) {
+      if (!op.empty() && text_.substr(at_).starts_with(op)) {
+        at_ += op.size();
+        return std::string(op);
+      }
+    }
+    return std::nullopt;
+  }
+
+  Result<Formula> Level(int level, int depth) {
+    if (depth > kMaxDepth) return Bad(text_, "is nested too deeply");
+    if (level == 5) return Unary(depth);
+    CROSSDOCK_ASSIGN_OR_RETURN(Formula left, Level(level + 1, depth + 1));
+    for (int count = 0; std::optional<std::string> op = TakeOperator(level); ++count) {
+      if (count > kMaxDepth) return Bad(text_, "is too long");
+      CROSSDOCK_ASSIGN_OR_RETURN(Formula right, Level(level + 1, depth + 1));
+      Formula both{Formula::Kind::kBinary, *op, {}};
+      both.inputs.push_back(std::move(left));
+      both.inputs.push_back(std::move(right));
+      left = std::move(both);
+    }
+    return left;
+  }
+
+  Result<Formula> Unary(int depth) {
+    SkipSpace();
+    if (at_ < text_.size() && (text_[at_] == '!' || text_[at_] == '-')) {
+      Formula formula{Formula::Kind::kUnary, std::string(1, text_[at_++]), {}};
+      if (depth > kMaxDepth) return Bad(text_, "is nested too deeply");
+      CROSSDOCK_ASSIGN_OR_RETURN(Formula input, Unary(depth + 1));
+      formula.inputs.push_back(std::move(input));
+      return formula;
+    }
+    return Primary(depth);
+  }
+
+  Result<Formula> Primary(int depth) {
+    if (at_ >= text_.size()) return Bad(text_, "ends too early");
+    if (text_[at_] == '(') {
+      ++at_;
+      return Closed(Level(0, depth + 1));
+    }
+    if (text_[at_] == '\'') {
+      const std::size_t end = text_.find('\'', at_ + 1);
+      if (end == std::string_view::npos) return Bad(text_, "has a string without its end");
+      Formula formula{Formula::Kind::kString, std::string(text_.substr(at_ + 1, end - at_ - 1)), {}};
+      at_ = end + 1;
+      return formula;
+    }
+    const std::size_t start = at_;
+    if (IsDigit(text_[at_])) {
+      while (at_ < text_.size() && (IsDigit(text_[at_]) || text_[at_] == '.')) ++at_;
+      return Formula{Formula::Kind::kNumber, std::string(text_.substr(start, at_ - start)), {}};
+    }
+    if (!IsNameStart(text_[at_])) return Bad(text_, fmt::format("has something unexpected at character {}", at_ + 1));
+    while (at_ < text_.size() && (IsNameStart(text_[at_]) || IsDigit(text_[at_]) || text_[at_] == '.')) ++at_;
+    Formula formula{Formula::Kind::kName, std::string(text_.substr(start, at_ - start)), {}};
+    if (at_ < text_.size() && text_[at_] == '(') {
+      if (formula.text != "sqrt") return Bad(text_, fmt::format("calls {}, which is unknown", formula.text));
+      ++at_;
+      CROSSDOCK_ASSIGN_OR_RETURN(Formula input, Closed(Level(0, depth + 1)));
+      formula.kind = Formula::Kind::kCall;
+      formula.inputs.push_back(std::move(input));
+    }
+    return formula;
+  }
+
+  Result<Formula> Closed(Result<Formula> inner) {
+    if (!inner) return inner;
+    SkipSpace();
+    if (at_ >= text_.size() || text_[at_] != ')') return Bad(text_, "lacks a closing parenthesis");
+    ++at_;
+    return inner;
+  }
+
+  std::string_view text_;
+  std::size_t at_ = 0;
+};
+
+void CollectNames(const Formula& formula, std::vector<std::string>& names) {
+  if (formula.kind == Formula::Kind::kName) names.push_back(formula.text);
+  for (const Formula& input : formula.inputs) CollectNames(input, names);
+}
+
+using LetterMap = std::map<std::string, std::int64_t>;
+
+Result<std::int64_t> Combine(const std::string& op, std::int64_t a, std::int64_t b, std::string_view whole) {
+  std::int64_t r = 0;
+  if (op == "+" && !__builtin_add_overflow(a, b, &r)) return r;
+  if (op == "-" && !__builtin_sub_overflow(a, b, &r)) return r;
+  if (op == "*" && !__builtin_mul_overflow(a, b, &r)) return r;
+  if (op == "/") {
+    if (b == 0 || (a == std::numeric_limits<std::int64_t>::min() && b == -1) || a % b != 0) {
+      return Bad(whole, fmt::format("divides {} by {}, which is not whole", a, b));
+    }
+    return a / b;
+  }
+  return Bad(whole, "is no number or too large");
+}
+
+Result<std::int64_t> Integer(const Formula& f, const LetterMap& letters, std::string_view whole) {
+  switch (f.kind) {
+    case Formula::Kind::kNumber: {
+      std::int64_t value = 0;
+      const auto [end, error] = std::from_chars(f.text.data(), f.text.data() + f.text.size(), value);
+      if (error != std::errc{} || end != f.text.data() + f.text.size()) return Bad(whole, "has a number that is not whole");
+      return value;
+    }
+    case Formula::Kind::kName: {
+      const auto letter = letters.find(f.text);
+      if (letter == letters.end()) return Bad(whole, fmt::format("names {}, which is no letter of the family", f.text));
+      return letter->second;
+    }
+    case Formula::Kind::kBinary: {
+      CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t a, Integer(f.inputs[0], letters, whole));
+      CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t b, Integer(f.inputs[1], letters, whole));
+      return Combine(f.text, a, b, whole);
+    }
+    case Formula::Kind::kUnary: {
+      CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t a, Integer(f.inputs[0], letters, whole));
+      return Combine(f.text, 0, a, whole);  // "!" is refused there
+    }
+    default:
+      return Bad(whole, "is no whole number");
+  }
+}
+
+Result<double> Real(const Formula& f, const LetterMap& letters, std::string_view whole) {
+  if (f.kind == Formula::Kind::kNumber) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(f.text.data(), f.text.data() + f.text.size(), value);
+    if (error != std::errc{} || end != f.text.data() + f.text.size()) return Bad(whole, "has a number that cannot be read");
+    return value;
+  }
+  if (f.kind == Formula::Kind::kName || f.kind == Formula::Kind::kString) {
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t value, Integer(f, letters, whole));
+    return static_cast<double>(value);
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const double a, Real(f.inputs[0], letters, whole));
+  if (f.kind == Formula::Kind::kCall) return std::sqrt(a);
+  if (f.kind == Formula::Kind::kUnary && f.text == "-") return -a;
+  if (f.kind == Formula::Kind::kBinary) {
+    CROSSDOCK_ASSIGN_OR_RETURN(const double b, Real(f.inputs[1], letters, whole));
+    if (f.text == "+") return a + b;
+    if (f.text == "-") return a - b;
+    if (f.text == "*") return a * b;
+    if (f.text == "/") return a / b;
+  }
+  return Bad(whole, "is no number");
+}
+
+/// A literal or the value under a path; null when absent.
+Value Operand(const Formula& f, const Value& config) {
+  if (f.kind == Formula::Kind::kString) return Value(f.text);
+  if (f.kind == Formula::Kind::kName) {
+    if (f.text == "true" || f.text == "false") return Value(f.text == "true");
+    const Value* found = config.FindPath(f.text);
+    return found != nullptr ? *found : Value();
+  }
+  double number = 0;
+  std::from_chars(f.text.data(), f.text.data() + f.text.size(), number);
+  return Value(number);
+}
+
+std::optional<double> NumberOf(const Value& value) {
+  if (const double* real = value.as_float()) return *real;
+  if (const std::int64_t* whole = value.as_int()) return static_cast<double>(*whole);
+  return std::nullopt;
+}
+
+bool Same(const Value& a, const Value& b) {
+  if (a.is_null() || b.is_null()) return false;
+  const std::optional<double> x = NumberOf(a);
+  const std::optional<double> y = NumberOf(b);
+  return x && y ? *x == *y : a.Equals(b);
+}
+
+bool Truth(const Value& value) {
+  if (const bool* flag = value.as_bool()) return *flag;
+  if (const std::optional<double> number = NumberOf(value)) return *number != 0;
+  if (const std::string* text = value.as_string()) return !text->empty();
+  return !value.is_null();
+}
+
+Result<bool> Condition(const Formula& f, const Value& config, std::string_view whole) {
+  if (f.kind == Formula::Kind::kUnary && f.text == "!") {
+    CROSSDOCK_ASSIGN_OR_RETURN(const bool input, Condition(f.inputs[0], config, whole));
+    return !input;
+  }
+  if (f.kind == Formula::Kind::kBinary) {
+    if (f.text == "||" || f.text == "&&") {
+      CROSSDOCK_ASSIGN_OR_RETURN(const bool a, Condition(f.inputs[0], config, whole));
+      CROSSDOCK_ASSIGN_OR_RETURN(const bool b, Condition(f.inputs[1], config, whole));
+      return f.text == "||" ? a || b : a && b;
+    }
+    if (!f.inputs[0].inputs.empty() || !f.inputs[1].inputs.empty()) return Bad(whole, "compares more than names and constants");
+    const Value a = Operand(f.inputs[0], config);
+    const Value b = Operand(f.inputs[1], config);
+    if (f.text == "==") return Same(a, b);
+    if (f.text == "!=") return !Same(a, b);
+    const std::optional<double> x = NumberOf(a);
+    const std::optional<double> y = NumberOf(b);
+    if (f.text == "<") return x && y && *x < *y;
+    if (f.text == ">") return x && y && *x > *y;
+  }
+  if (!f.inputs.empty()) return Bad(whole, "is no condition");
+  return Truth(Operand(f, config));
+}
+
+}  // namespace
+
+Result<Formula> ParseFormula(std::string_view text) { return Parser(text).Whole(); }
+
+std::vector<std::string> NamesOf(const Formula& formula) {
+  std::vector<std::string> names;
+  CollectNames(formula, names);
+  return names;
+}
+
+Result<std::int64_t> EvaluateInteger(std::string_view text, const LetterMap& letters) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const Formula formula, ParseFormula(text));
+  return Integer(formula, letters, text);
+}
+
+Result<double> EvaluateReal(std::string_view text, const LetterMap& letters) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const Formula formula, ParseFormula(text));
+  CROSSDOCK_ASSIGN_OR_RETURN(const double value, Real(formula, letters, text));
+  if (!std::isfinite(value)) return Bad(text, "has no finite value");
+  return value;
+}
+
+Result<bool> EvaluateCondition(std::string_view text, const Value& config) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const Formula formula, ParseFormula(text));
+  return Condition(formula, config, text);
+}
+
+}  // namespace crossdock::family

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "family/rule_ops.h"
+
+#include <array>
+
+#include "base/checked_math.h"
+#include "family/formula.h"
+#include "family/row_syntax.h"
+#include "fmt/format.h"
+
+namespace crossdock::family {
+namespace {
+
+using Argument = OpInfo::Argument;
+using expr::Expr;
+
+constexpr std::array kOps = {
+    OpInfo{"id", 0, Argument::kNone},           OpInfo{"col", 0, Argument::kNone},
+    OpInfo{"row", 0, Argument::kNone},          OpInfo{"vocab", 0, Argument::kNone},
+    OpInfo{"qkv", 3, Argument::kNone},          OpInfo{"gate_up", 2, Argument::kNone},
+    OpInfo{"T", 0, Argument::kNone},            OpInfo{"heads", 0, Argument::kOptional},
+    OpInfo{"heads_out", 0, Argument::kOptional}, OpInfo{"heads_b", 0, Argument::kOptional},
+    OpInfo{"rope_pair", 0, Argument::kOptional}, OpInfo{"scale", 0, Argument::kRequired},
+};
+
+struct Call {
+  std::string name;
+  std::string argument;
+};
+
+Call SplitCall(std::string_view op) {
+  const std::size_t colon = op.find(':');
+  if (colon == std::string_view::npos) return {Trim(op), {}};
+  return {Trim(op.substr(0, colon)), Trim(op.substr(colon + 1))};
+}
+
+Error WrongShape(std::string_view op, const Shape& shape, std::string expected) {
+  return MakeError(ErrorCode::kUsage, fmt::format("the operation {} does not fit the tensor", op))
+      .WithExpected(std::move(expected))
+      .WithFound(ToString(shape));
+}
+
+/// `axis` of size n*d as two axes [n, d].
+Result<Expr> SplitHeads(std::string_view op, const Expr& in, std::size_t axis, std::int64_t d) {
+  const Shape& shape = in->shape;
+  if (shape.size() <= axis || d < 1 || shape[axis] % d != 0) {
+    return WrongShape(op, shape, fmt::format("axis {} to be a multiple of {}", axis, d));
+  }
+  Shape split = shape;
+  split[axis] = shape[axis] / d;
+  split.insert(axis + 1, d);
+  return expr::Reshape(in, split);
+}
+
+Result<Expr> Vocab(const Expr& in, const OpContext& context) {
+  if (in->shape.empty()) return WrongShape("vocab", in->shape, "at least one axis");
+  if (!context.padded_vocab) {
+    return MakeError(ErrorCode::kUsage, "the padded size of the vocabulary is not known");
+  }
+  Shape shape = in->shape;
+  if (*context.padded_vocab < shape[0]) {
+    return MakeError(ErrorCode::kUsage, "the padded vocabulary is smaller than the vocabulary")
+        .WithExpected(fmt::format("at least {}", shape[0]))
+        .WithFound(fmt::format("{}", *context.padded_vocab));
+  }
+  shape[0] = *context.padded_vocab;
+  CROSSDOCK_ASSIGN_OR_RETURN(const Expr padded, expr::Pad(in, Dims::Filled(shape.size(), 0), shape));
+  return expr::Shard(padded, 0);
+}
+
+/// Group by group: the query heads of a key head, the key head, the value head. Weights [n d, h] and biases [n d].
+Result<Expr> Qkv(const std::vector<Expr>& in, const Letters& letters) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t d, EvaluateInteger("d", letters));
+  const Shape& key = in[1]->shape;
+  if (key.empty() || key[0] % d != 0 || key[0] == 0 || in[0]->shape.empty() || in[0]->shape[0] % key[0] != 0) {
+    return WrongShape("qkv", in[0]->shape, fmt::format("query rows to be a multiple of the key rows of {}", ToString(key)));
+  }
+  const std::int64_t groups = key[0] / d;
+  std::vector<Expr> grouped;
+  for (const Expr& one : in) {
+    CROSSDOCK_ASSIGN_OR_RETURN(Expr split, SplitHeads("qkv", one, 0, one->shape[0] / groups));
+    grouped.push_back(std::move(split));
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const Expr joined, expr::Concat(std::move(grouped), 1));
+  Shape flat = key;
+  flat[0] = joined->shape[0] * joined->shape[1];
+  CROSSDOCK_ASSIGN_OR_RETURN(const Expr whole, expr::Reshape(joined, flat));
+  return expr::Shard(whole, 0);
+}
+
+/// Half order -> pairs inside each head: out[2j] = x[j], out[2j + 1] = x[d/2 + j], along an axis of whole heads.
+Result<Expr> RopePair(const Expr& in, std::size_t axis, std::int64_t d) {
+  if (d < 2 || d % 2 != 0 || in->shape.size() <= axis || in->shape[axis] % d != 0) {
+    return WrongShape("rope_pair", in->shape, fmt::format("axis {} to be a multiple of an even head size, not of {}", axis, d));
+  }
+  Shape split = in->shape;
+  split[axis] /= d;
+  split.insert(axis + 1, 2);
+  split.insert(axis + 2, d / 2);
+  std::vector<int> axes;
+  for (int i = 0; i < static_cast<int>(split.size()); ++i) axes.push_back(i);
+  std::swap(axes[axis + 1], axes[axis + 2]);
+  CROSSDOCK_ASSIGN_OR_RETURN(const Expr halves, expr::Reshape(in, split));
+  CROSSDOCK_ASSIGN_OR_RETURN(const Expr pairs, expr::Transpose(halves, std::move(axes)));
+  return expr::Reshape(pairs, in->shape);
+}
+
+/// The state of a chain: where the elements of one head lie, for rope_pair.
+struct Chain {
+  Expr expr;
+  std::size_t head_axis = 0;
+  bool padded_rows = false;
+};
+
+Status ApplyHeads(const Call& call, std::int64_t d, Chain& chain) {
+  const std::size_t rank = call.name == "heads_b" ? 1U : 2U;
+  if (chain.expr->shape.size() != rank) return WrongShape(call.name, chain.expr->shape, fmt::format("{} axes", rank));
+  if (rank == 2) {
+    CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, expr::Transpose(chain.expr, {1, 0}));
+  }
+  const std::size_t axis = call.name == "heads" ? 1 : 0;
+  CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, SplitHeads(call.name, chain.expr, axis, d));
+  chain.head_axis = axis + 1;
+  return OkStatus();
+}
+
+Status ApplyOne(const Call& call, const OpContext& context, Chain& chain) {
+  const std::size_t rank = chain.expr->shape.size();
+  if (call.name == "id") return OkStatus();
+  if (call.name == "col" || call.name == "row") {
+    const std::size_t axis = call.name == "col" ? 0 : 1;
+    if (rank <= axis) return WrongShape(call.name, chain.expr->shape, fmt::format("an axis {}", axis));
+    chain.expr = expr::Shard(chain.expr, static_cast<int>(axis));
+    return OkStatus();
+  }
+  if (call.name == "vocab") {
+    CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, Vocab(chain.expr, context));
+    chain.padded_rows = true;
+    return OkStatus();
+  }
+  if (call.name == "T") {
+    if (rank != 2) return WrongShape("T", chain.expr->shape, "2 axes");
+    CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, expr::Transpose(chain.expr, {1, 0}));
+    return OkStatus();
+  }
+  if (call.name == "scale") {
+    CROSSDOCK_ASSIGN_OR_RETURN(const double factor, EvaluateReal(call.argument, *context.letters));
+    if (factor == 0) return MakeError(ErrorCode::kUsage, "a scale of 0 has no inverse");
+    CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, expr::Scale(chain.expr, factor));
+    return OkStatus();
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t d, EvaluateInteger(call.argument.empty() ? "d" : call.argument, *context.letters));
+  if (call.name == "rope_pair") {
+    CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, RopePair(chain.expr, chain.head_axis, d));
+    return OkStatus();
+  }
+  return ApplyHeads(call, d, chain);
+}
+
+Result<std::vector<Chain>> Start(const std::string& op, const std::vector<Expr>& inputs, const OpContext& context, bool split_halves) {
+  if (op == "qkv") {
+    CROSSDOCK_ASSIGN_OR_RETURN(Expr joined, Qkv(inputs, *context.letters));
+    return std::vector<Chain>{{std::move(joined)}};
+  }
+  std::vector<Expr> halves;
+  for (const Expr& one : inputs) {
+    if (one->shape.empty()) return WrongShape(op, one->shape, "at least one axis");
+    halves.push_back(expr::Shard(one, 0));
+  }
+  if (split_halves) return std::vector<Chain>{{halves[0]}, {halves[1]}};
+  CROSSDOCK_ASSIGN_OR_RETURN(Expr joined, expr::Concat(std::move(halves), 0));
+  return std::vector<Chain>{{std::move(joined)}};
+}
+
+}  // namespace
+
+Result<OpInfo> FindOp(std::string_view op) {
+  const Call call = SplitCall(op);
+  for (const OpInfo& info : kOps) {
+    if (info.name != call.name) continue;
+    if (info.argument == Argument::kNone && !call.argument.empty()) {
+      return MakeError(ErrorCode::kUsage, fmt::format("the operation {} takes no argument", info.name));
+    }
+    if (info.argument == Argument::kRequired && call.argument.empty()) {
+      return MakeError(ErrorCode::kUsage, fmt::format("the operation {} needs an argument", info.name));
+    }
+    return info;
+  }
+  std::string known;
+  for (const OpInfo& info : kOps) known += fmt::format("{}{}", known.empty() ? "" : ", ", info.name);
+  return MakeError(ErrorCode::kUsage, fmt::format("\"{}\" is no operation", Printable(call.name))).WithExpected(fmt::format("one of {}", known));
+}
+
+Result<std::vector<OpOutput>> ApplyOps(const std::vector<std::string>& ops, const std::vector<Expr>& inputs, const OpContext& context,
+                                       bool split_halves) {
+  std::vector<Chain> chains;
+  std::size_t next = 0;
+  CROSSDOCK_ASSIGN_OR_RETURN(const OpInfo first, FindOp(ops.front()));
+  if (first.joins != 0) {
+    CROSSDOCK_ASSIGN_OR_RETURN(chains, Start(std::string(first.name), inputs, context, split_halves && first.name == "gate_up"));
+    next = 1;
+  } else {
+    CROSSDOCK_CHECK(inputs.size() == 1);
+    chains = {{inputs.front()}};
+  }
+  std::vector<OpOutput> outputs;
+  for (Chain& chain : chains) {
+    for (std::size_t i = next; i < ops.size(); ++i) {
+      CROSSDOCK_RETURN_IF_ERROR(ApplyOne(SplitCall(ops[i]), context, chain));
+    }
+    outputs.push_back({std::move(chain.expr), chain.padded_rows});
+  }
+  return outputs;
+}
+
+}  // namespace crossdock::family

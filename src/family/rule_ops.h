@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  The operations a row may name, each as an expression over the row's hub tensors. The tensor-parallel cut is
+/// part of the operation: col and vocab cut axis 0, row axis 1, qkv axis 0, gate_up each half, id nothing.
+/// All but `scale` only move elements. Errors: kUsage for shapes that an operation cannot take.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "crossdock/result.h"
+#include "expr/expr.h"
+#include "family/bind.h"
+
+namespace crossdock::family {
+
+struct OpInfo {
+  std::string_view name;
+  int joins = 0;                       ///< how many tensors it makes one of; 0 = it takes one
+  enum class Argument : std::uint8_t { kNone, kOptional, kRequired } argument = Argument::kNone;
+};
+/// The operation that "name" or "name:argument" calls. kUsage for an unknown one or a wrong argument.
+[[nodiscard]] Result<OpInfo> FindOp(std::string_view op);
+
+struct OpContext {
+  const Letters* letters = nullptr;
+  std::optional<std::int64_t> padded_vocab;
+};
+
+struct OpOutput {
+  expr::Expr expr;
+  bool padded_rows = false;            ///< the vocab operation was applied
+};
+
+/// Applies a chain. With `split_halves`, gate_up gives two outputs instead of one.
+[[nodiscard]] Result<std::vector<OpOutput>> ApplyOps(const std::vector<std::string>& ops, const std::vector<expr::Expr>& inputs,
+                                                     const OpContext& context, bool split_halves);
+
+}  // namespace crossdock::family

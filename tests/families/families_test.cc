@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every rule file: complete, invertible, each tensor claimed once, in every dialect and form; the cuts of all ranks
+// cover each tensor. A new family needs a small configuration here and no other code.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "expr/expr.h"
+#include "expr/pull_back.h"
+#include "family/bind.h"
+#include "family/detect.h"
+#include "result_matchers.h"
+
+namespace crossdock::family {
+namespace {
+
+struct Case {
+  const char* name;
+  const char* config;
+  std::int64_t parameters;  ///< elements of all hub tensors, counted by hand
+};
+
+constexpr Case kCases[] = {
+    {"llama", R"({"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24, "vocab_size": 50})",
+     2 * 50 * 16 + 16 + 3 * (2 * 16 + 2 * 16 * 16 + 2 * 8 * 16 + 3 * 24 * 16)},
+    {"mistral", R"({"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 8, "intermediate_size": 24, "vocab_size": 50})",
+     2 * 50 * 16 + 16 + 3 * (2 * 16 + 4 * 32 * 16 + 3 * 24 * 16)},
+    {"qwen2", R"({"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 1, "intermediate_size": 24, "vocab_size": 50})",
+     2 * 50 * 16 + 16 + 3 * (2 * 16 + 2 * 16 * 16 + 2 * 4 * 16 + 16 + 2 * 4 + 3 * 24 * 16)},
+    {"qwen3", R"({"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 24, "vocab_size": 50})",
+     2 * 50 * 16 + 16 + 3 * (2 * 16 + 2 * 32 * 16 + 2 * 16 * 16 + 2 * 8 + 3 * 24 * 16)},
+};
+
+struct Form {
+  const char* label;
+  BindOptions options;
+};
+
+std::vector<Form> Forms() {
+  std::vector<Form> forms;
+  for (const bool stacked : {true, false}) {
+    for (const bool split : {false, true}) {
+      BindOptions options{"mcore", stacked, 0, 56, split};
+      forms.push_back({"mcore", options});
+    }
+    for (const int axis : {0, 1}) {
+      BindOptions options{"maxtext", stacked, axis, std::nullopt, false};
+      forms.push_back({"maxtext", options});
+    }
+  }
+  BindOptions identity;
+  identity.dialect = "hf";
+  forms.push_back({"hf", identity});
+  return forms;
+}
+
+/// All elements of `root`, each as the leaf element it comes from; follows the pieces one by one.
+using Origin = std::pair<int, Dims>;
+std::map<Dims, Origin> Elements(const expr::Expr& root) {
+  std::map<Dims, Origin> elements;
+  for (const expr::Piece& piece : expr::PullBack(root, Box::Whole(root->shape))) {
+    std::vector<std::int64_t> at(piece.loops.size(), 0);
+    for (std::int64_t n = 0; n < piece.count(); ++n) {
+      Dims to = piece.target_origin;
+      Dims from = piece.leaf_origin;
+      for (std::size_t i = 0; i < at.size(); ++i) {
+        const expr::Loop& loop = piece.loops[i];
+        to[static_cast<std::size_t>(loop.target_axis)] += at[i] * loop.target_step;
+        if (piece.leaf >= 0) from[static_cast<std::size_t>(loop.leaf_axis)] += at[i] * loop.leaf_step;
+      }
+      EXPECT_TRUE(elements.emplace(to, Origin{piece.leaf, from}).second);
+      for (std::size_t i = at.size(); i-- > 0;) {
+        if (++at[i] < piece.loops[i].count) break;
+        at[i] = 0;
+      }
+    }
+  }
+  return elements;
+}
+
+class FamiliesTest : public ::testing::TestWithParam<Case> {
+ protected:
+  const FamilyFile& family() const {
+    std::vector<const FamilyFile*> all;
+    for (const FamilyFile& one : BuiltinFamilies()) all.push_back(&one);
+    return *FindFamily(GetParam().name, all);
+  }
+  Letters letters() const { return *EvaluateLetters(family(), {"hf", *ParseJson(GetParam().config)}); }
+  std::vector<std::vector<std::string>> condition_sets() const {
+    std::vector<std::vector<std::string>> sets = {{}};
+    for (const auto& [word, rules] : family().conditions) {
+      const std::size_t count = sets.size();
+      for (std::size_t i = 0; i < count; ++i) {
+        sets.push_back(sets[i]);
+        sets.back().push_back(word);
+      }
+    }
+    return sets;
+  }
+};
+
+TEST_P(FamiliesTest, EveryBuiltinFamilyHasACase) {
+  for (const FamilyFile& one : BuiltinFamilies()) {
+    EXPECT_TRUE(std::any_of(std::begin(kCases), std::end(kCases), [&](const Case& c) { return one.name == c.name; })) << one.name;
+  }
+}
+
+TEST_P(FamiliesTest, HoldsTheWholeModel) {
+  ASSERT_OK_AND_ASSIGN(const Binding binding, Bind(family(), letters(), {"untied"}, {"hf", true, 0, std::nullopt, false}));
+  std::int64_t elements = 0;
+  for (const HubTensor& tensor : binding.hub) elements += CheckedCount(tensor.shape);
+  EXPECT_EQ(elements, GetParam().parameters);
+}
+
+TEST_P(FamiliesTest, EachTensorIsClaimedOnce) {
+  for (const std::vector<std::string>& conditions : condition_sets()) {
+    for (const Form& form : Forms()) {
+      ASSERT_OK_AND_ASSIGN(const Binding binding, Bind(family(), letters(), conditions, form.options));
+      std::set<std::string> hub;
+      std::set<std::string> targets;
+      std::vector<int> uses(binding.hub.size(), 0);
+      for (const HubTensor& tensor : binding.hub) EXPECT_TRUE(hub.insert(tensor.name).second) << tensor.name;
+      for (const DialectTensor& tensor : binding.tensors) {
+        EXPECT_TRUE(targets.insert(tensor.name).second) << tensor.name;
+        for (std::int32_t index : tensor.hub) ++uses[static_cast<std::size_t>(index)];
+      }
+      for (std::size_t i = 0; i < uses.size(); ++i) EXPECT_EQ(uses[i], 1) << binding.hub[i].name << " in " << form.label;
+    }
+  }
+}
+
+TEST_P(FamiliesTest, EachTargetComesBack) {
+  for (const std::vector<std::string>& conditions : condition_sets()) {
+    for (const Form& form : Forms()) {
+      ASSERT_OK_AND_ASSIGN(const Binding binding, Bind(family(), letters(), conditions, form.options));
+      for (const DialectTensor& tensor : binding.tensors) {
+        const std::map<Dims, Origin> forward = Elements(tensor.forward);
+        for (std::int32_t index : tensor.hub) {
+          ASSERT_OK_AND_ASSIGN(const expr::Expr back, expr::Inverse(tensor.forward, index));
+          EXPECT_EQ(back->shape, binding.hub[static_cast<std::size_t>(index)].shape);
+          const std::map<Dims, Origin> inverse = Elements(back);
+          EXPECT_EQ(static_cast<std::int64_t>(inverse.size()), CheckedCount(back->shape));
+          for (const auto& [element, target] : inverse) {
+            ASSERT_EQ(target.first, 0);
+            const Origin& origin = forward.at(target.second);
+            ASSERT_EQ(origin.first, index) << tensor.name;
+            ASSERT_EQ(origin.second, element) << tensor.name;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(FamiliesTest, TheCutsOfAllRanksCoverEachTensor) {
+  for (const Form& form : Forms()) {
+    if (form.options.dialect != "mcore") continue;
+    ASSERT_OK_AND_ASSIGN(const Binding binding, Bind(family(), letters(), {"untied"}, form.options));
+    for (const int tp : {1, 2, 4}) {
+      for (const DialectTensor& tensor : binding.tensors) {
+        std::vector<Box> boxes;
+        for (int rank = 0; rank < tp; ++rank) {
+          ASSERT_OK_AND_ASSIGN(const std::vector<Box> cut, expr::ShardBoxes(tensor.forward, tp, rank));
+          if (rank > 0 && cut == boxes) break;  // replicated
+          boxes.insert(boxes.end(), cut.begin(), cut.end());
+        }
+        EXPECT_THAT(CheckCover(tensor.shape, boxes), IsOk()) << tensor.name << " at tp " << tp;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FamiliesTest, ::testing::ValuesIn(kCases), [](const auto& tested) { return std::string(tested.param.name); });
+
+}  // namespace
+}  // namespace crossdock::family

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "family/detect.h"
+
+#include "result_matchers.h"
+
+namespace crossdock::family {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<const FamilyFile*> All() {
+  std::vector<const FamilyFile*> families;
+  for (const FamilyFile& family : BuiltinFamilies()) families.push_back(&family);
+  return families;
+}
+
+ModelConfig Config(std::string_view json) {
+  const Result<Value> value = ParseJson(json);
+  return {"hf", value ? *value : Value::MakeDict()};
+}
+
+TEST(DetectTest, ByArchitectureOrModelType) {
+  ASSERT_OK_AND_ASSIGN(const FamilyFile* qwen, DetectByConfig(Config(R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "llama"})"), All()));
+  EXPECT_EQ(qwen->name, "qwen3");
+  ASSERT_OK_AND_ASSIGN(const FamilyFile* llama, DetectByConfig(Config(R"({"model_type": "llama"})"), All()));
+  EXPECT_EQ(llama->name, "llama");
+}
+
+TEST(DetectTest, UnknownArchitecturesAreRefusedWithTheList) {
+  EXPECT_THAT(DetectByConfig(Config(R"({"architectures": ["GPT2LMHeadModel"]})"), All()),
+              IsError(ErrorCode::kUnsupported, HasSubstr("LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM")));
+  EXPECT_THAT(DetectByConfig(Config("{}"), All()), IsError(ErrorCode::kUnsupported, HasSubstr("--rules")));
+}
+
+TEST(DetectTest, TwoMatchesAskForTheFamily) {
+  ASSERT_OK_AND_ASSIGN(const FamilyFile twin, ParseFamilyFile("family = \"twin\"\narchitectures = \"Qwen3ForCausalLM\"\ninclude = \"qwen3\"\n", "m"));
+  ASSERT_OK_AND_ASSIGN(const FamilyFile when, ParseFamilyFile("family = \"when\"\narchitectures = \"Qwen3ForCausalLM\"\ninclude = \"qwen3\"\nwhen = \"special\"\n", "m"));
+  std::vector<const FamilyFile*> families = All();
+  families.push_back(&twin);
+  EXPECT_THAT(DetectByConfig(Config(R"({"architectures": ["Qwen3ForCausalLM"]})"), families), IsError(ErrorCode::kUnsupported, HasSubstr("--family")));
+  families.back() = &when;
+  ASSERT_OK_AND_ASSIGN(const FamilyFile* plain, DetectByConfig(Config(R"({"architectures": ["Qwen3ForCausalLM"]})"), families));
+  EXPECT_EQ(plain->name, "qwen3");
+}
+
+TEST(DetectTest, ByFactsOfAMegatronCheckpoint) {
+  std::string notice;
+  ASSERT_OK_AND_ASSIGN(const FamilyFile* llama, DetectByFacts({}, All(), &notice));
+  EXPECT_EQ(llama->name, "llama");
+  EXPECT_THAT(notice, HasSubstr("llama is assumed"));
+  ASSERT_OK_AND_ASSIGN(const FamilyFile* qwen2, DetectByFacts({.qkv_bias = true}, All(), &notice));
+  EXPECT_EQ(qwen2->name, "qwen2");
+  ASSERT_OK_AND_ASSIGN(const FamilyFile* qwen3, DetectByFacts({.qk_layernorm = true}, All(), nullptr));
+  EXPECT_EQ(qwen3->name, "qwen3");
+  EXPECT_THAT(DetectByFacts({.experts = true}, All(), nullptr), IsError(ErrorCode::kUnsupported, HasSubstr("experts")));
+  EXPECT_THAT(DetectByFacts({.mla = true}, All(), nullptr), IsError(ErrorCode::kUnsupported, HasSubstr("multi-latent")));
+}
+
+}  // namespace
+}  // namespace crossdock::family
