@@ -3,17 +3,20 @@
 /// Two kinds of nodes. *Movement* nodes (reshape, transpose, reverse, concat, slice, pad) only place elements;
 /// their inverse is derived by walking from the root to a leaf (Inverse), never written by hand. *Compute* nodes
 /// change values: elementwise ones (cast, scale, offset) declare their inverse and what they do to moments;
-/// quantization makes a pair of outputs (q, s) from one input; dequantize joins a pair.
+/// quantization makes a pair of outputs (q, s) from one input and stands at the root only: every other builder refuses
+/// a quantized input, so that nothing below a root is quantized. Dequantization is not part of this version.
 /// A *shard* mark on a node says that tensor-parallel ranks cut it along an axis (ShardBoxes). It moves nothing.
-/// Invariants: shapes are checked when a node is made, with Errors where the sizes come from input; every leaf
-/// occurs at most once in a tree. Trees are immutable and shared; Expr is safe to use from any thread.
+/// Invariants: shapes are checked when a node is made; no node has a negative axis or an element count that overflows.
+/// A tree that is to be inverted names each leaf once; composed trees (Substitute) may name one more often.
+/// Errors: kCorrupt when sizes disagree, kUnsupported when an operation does not apply to the tensor, kUsage for axes
+/// and factors that make no sense. Threads: trees are immutable and shared; Expr is safe to use from any thread.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
+#include <string>
 #include <vector>
 
 #include "tensor/box.h"
@@ -31,7 +34,6 @@ enum class Op : std::uint8_t {
   // compute, pairs
   kQuantizeValues,   ///< inputs {w}: the q of blockwise quantization
   kQuantizeScales,   ///< inputs {w}: the s that belongs to it
-  kDequantize,       ///< inputs {q, s}
 };
 
 class Node;
@@ -53,9 +55,10 @@ class Node {
   int leaf = -1;                 ///< kLeaf: an ordinal that the owner of the tree gives meaning
   std::vector<int> axes;         ///< kTranspose: output axis i is input axis axes[i]
   int axis = 0;                  ///< kReverse, kConcat
+  std::vector<std::int64_t> starts;  ///< kConcat: where each input begins on `axis`, ascending
   Dims offsets;                  ///< kSlice: start of the box; kPad: elements before the input on each axis
   double factor = 1.0;           ///< kScale, kOffset
-  BlockFormat block;             ///< kQuantize*, kDequantize
+  BlockFormat block;             ///< kQuantize*
   std::optional<int> shard_axis; ///< tensor-parallel cut, see ShardBoxes
 };
 
@@ -76,34 +79,45 @@ class Node {
 [[nodiscard]] Result<Expr> Pad(Expr in, Dims before, Shape shape);
 /// No node when the dtype is the same already. Floating to floating only.
 [[nodiscard]] Result<Expr> Cast(Expr in, DType dtype);
+/// Finite and not 0; no node for 1.
 [[nodiscard]] Result<Expr> Scale(Expr in, double factor);
+/// Finite; no node for 0. kUnsupported over visible padding, which must stay zero: pad last.
 [[nodiscard]] Result<Expr> Offset(Expr in, double addend);
+/// Two axes of BF16, F16 or F32. Values are F8_E4M3 of the same shape, scales F32 of shape ceil(n / block).
 [[nodiscard]] Result<Expr> QuantizeValues(Expr in, BlockFormat block);
 [[nodiscard]] Result<Expr> QuantizeScales(Expr in, BlockFormat block);
-[[nodiscard]] Result<Expr> Dequantize(Expr q, Expr s, BlockFormat block, DType to);
-/// The same node, marked: tensor-parallel ranks cut it along `axis`.
+/// The same node, marked: tensor-parallel ranks cut it along `axis`. A mark that was there is replaced.
+/// REQUIRES: 0 <= axis < rank.
 [[nodiscard]] Expr Shard(const Expr& in, int axis);
 
 // ---- whole trees ----
-[[nodiscard]] std::vector<int> LeafOrdinals(const Expr& root);  ///< in tree order
+[[nodiscard]] std::vector<int> LeafOrdinals(const Expr& root);  ///< in tree order, repeated where a leaf is
+/// True for QuantizeValues and QuantizeScales: the planner works on inputs[0] then.
+[[nodiscard]] bool IsQuantize(const Expr& root);
 /// `root` with every leaf i replaced by make(i) (same shape; the dtype of everything above follows).
 [[nodiscard]] Result<Expr> Substitute(const Expr& root, const std::function<Result<Expr>(int)>& make);
 /// The leaf `ordinal` as an expression over one new leaf (ordinal 0, shape and dtype of `root`): the inverse of
-/// `root` for that leaf. kUnsupported when a node on the way has none (quantize).
+/// `root` for that leaf. kUnsupported when a node on the way has none (quantize, a slice that drops elements), when
+/// the leaf occurs more than once or not at all. Marks are not carried over.
 [[nodiscard]] Result<Expr> Inverse(const Expr& root, int ordinal);
-/// Removes what does nothing: reshape of reshape, identity transposes, slice of concat where it hits whole
-/// inputs, slice of slice, slice of pad inside the input, casts back. Same value on every element.
+/// Removes what does nothing: reshape of reshape, identity transposes, slice of concat, slice of slice, slice of pad
+/// inside the input, concat of adjacent slices of one tensor, casts back. Same value on every element, same shape and
+/// dtype; marked nodes and their boxes stay.
 [[nodiscard]] Expr Simplify(const Expr& root);
 /// The tree that applies to a slot when `root` applies to params: movement unchanged; Scale s becomes 1/s for
-/// mu and 1/s^2 for nu; Offset vanishes for moments; casts of params are dropped for other slots.
+/// mu and 1/s^2 for nu (1/s for Muon's momentum); Offset vanishes for moments; masters are scaled and offset like
+/// params; casts of params are dropped for other slots. kUnsupported: quantization of another slot than param.
 [[nodiscard]] Result<Expr> ForSlot(const Expr& root, Slot slot);
 /// True when some node may not be bit-exact both ways (scale, offset, narrowing cast, quantize).
 [[nodiscard]] bool IsInexact(const Expr& root);
-/// One line for `manifest` and `--dry-run`, e.g. "qkv = concat(reshape(0), ...)".
+/// One line for `manifest` and `--dry-run`, leaves by ordinal: "concat(reshape[2, 4](0), 1; axis 0)". Long
+/// concats are shortened in the middle.
 [[nodiscard]] std::string Describe(const Expr& root);
 
-/// The boxes of the root that rank `rank` of `size` holds, following the shard marks: gate_up gives two, a stack
-/// one a layer. One whole box when nothing is marked (replicated). kUsage when an axis does not divide.
+/// The boxes of the root that rank `rank` of `size` holds, sorted, following the shard marks: gate_up gives two, a
+/// stack one a layer. The outermost mark on a way counts. One whole box when nothing is marked (replicated); elements
+/// under no mark beside marked ones are held by every rank. kUsage when an axis does not divide, when rank or size is
+/// out of range, or when a cut falls inside a quantized block.
 [[nodiscard]] Result<std::vector<Box>> ShardBoxes(const Expr& root, int size, int rank);
 
 }  // namespace crossdock::expr

@@ -4,8 +4,11 @@
 /// element (i0, i1, ...) of the iteration space lies at target_origin + sum(i_k * target_step_k on target_axis_k)
 /// and at leaf_origin + sum(i_k * leaf_step_k on leaf_axis_k). Each loop moves along exactly one axis of each
 /// side, so a piece can be cut by a box of either side (ClipLeaf, ClipTarget) and a plan never holds runs.
-/// Invariants: the pieces of one PullBack cover the box exactly once; loops are ordered outermost first by
-/// target position; fills (leaf < 0) are padding and are zero.
+/// Invariants: the pieces of one PullBack cover the box exactly once; loops are ordered outermost first by target
+/// position (axis, then descending step) and have counts above 1 and positive target steps; on each axis of either
+/// side a loop's |step| exceeds the span of the loops inside it (mixed radix). Fills (leaf < 0) are padding and are
+/// zero, whatever their ops. Cost: proportional to the nodes and inputs that the box touches, not to the tree.
+/// Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -40,11 +43,12 @@ struct Piece {
   [[nodiscard]] std::int64_t count() const;
 };
 
-/// The pieces of `box` of `root`. REQUIRES: the box fits the root's shape, and the root has no quantize or
-/// dequantize node (the planner takes those off the top first; see IsQuantize).
+/// The pieces of `box` of `root`. REQUIRES: the box fits the root's shape, and the root is no quantize
+/// node (the planner takes those off the top first; see IsQuantize). An empty box has no pieces.
 [[nodiscard]] std::vector<Piece> PullBack(const Expr& root, const Box& box);
 
 /// The part of a piece whose leaf (target) side lies in `box`, as pieces. Any box; usually one piece or none.
+/// REQUIRES of ClipLeaf and LeafBounds: the piece is no fill.
 [[nodiscard]] std::vector<Piece> ClipLeaf(const Piece& piece, const Box& box);
 [[nodiscard]] std::vector<Piece> ClipTarget(const Piece& piece, const Box& box);
 
@@ -62,7 +66,7 @@ struct StridedCopy {
   std::vector<Dim> dims;         ///< outermost first, merged where both sides are contiguous
 };
 /// `piece` read from a buffer that holds `leaf_box` row-major, written to one that holds `target_box` row-major.
-/// REQUIRES: each box contains its side of the piece.
+/// REQUIRES: each box contains its side of the piece. For a fill `leaf_box` is ignored and `from` strides are 0.
 [[nodiscard]] StridedCopy ToCopy(const Piece& piece, const Box& leaf_box, const Box& target_box);
 
 }  // namespace crossdock::expr

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <string>
+
+#include "expr/expr.h"
+
+namespace crossdock::expr {
+namespace {
+
+/// A concat prints this many inputs in full; a stack of layers says the same thing a hundred times.
+constexpr std::size_t kShownInputs = 4;
+
+std::string DescribeConcat(const Node& node) {
+  std::string out = "concat(";
+  const std::size_t n = node.inputs.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    if (i != 0) out += ", ";
+    if (n > kShownInputs && i == kShownInputs - 1) {
+      out += fmt::format("{} more, ", n - kShownInputs);
+      i = n - 1;
+    }
+    out += Describe(node.inputs[i]);
+  }
+  return out + fmt::format("; axis {})", node.axis);
+}
+
+std::string Over(std::string_view operation, const Node& node) {
+  return fmt::format("{}({})", operation, Describe(node.inputs[0]));
+}
+
+std::string DescribeNode(const Node& node) {
+  switch (node.op) {
+    case Op::kLeaf: return std::to_string(node.leaf);
+    case Op::kReshape: return Over("reshape" + ToString(node.shape), node);
+    case Op::kTranspose: return Over(fmt::format("transpose[{}]", fmt::join(node.axes, ", ")), node);
+    case Op::kReverse: return Over(fmt::format("reverse[{}]", node.axis), node);
+    case Op::kConcat: return DescribeConcat(node);
+    case Op::kSlice: return Over("slice" + ToString(Box{node.offsets, node.shape}), node);
+    case Op::kPad: return Over("pad" + ToString(node.shape), node);
+    case Op::kCast: return Over(fmt::format("cast[{}]", DTypeName(node.dtype)), node);
+    case Op::kScale: return Over(fmt::format("scale[{}]", node.factor), node);
+    case Op::kOffset: return Over(fmt::format("offset[{}]", node.factor), node);
+    case Op::kQuantizeValues:
+      return Over(fmt::format("quantize[{}x{}]", node.block.rows, node.block.cols), node);
+    case Op::kQuantizeScales:
+      return Over(fmt::format("quantize_scales[{}x{}]", node.block.rows, node.block.cols), node);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string Describe(const Expr& root) {
+  std::string text = DescribeNode(*root);
+  if (!root->shard_axis) return text;
+  return fmt::format("shard[{}]({})", *root->shard_axis, text);
+}
+
+}  // namespace crossdock::expr

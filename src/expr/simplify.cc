@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bottom-up: each function makes a node over inputs that are simple already, and the result is simple.
+// A marked node says where ranks cut, so it is never looked through; the mark of a rebuilt node stays on its result.
+#include <algorithm>
+#include <utility>
+
+#include "expr/expr.h"
+#include "expr/lossless_cast.h"
+#include "expr/rebuild.h"
+
+namespace crossdock::expr {
+namespace {
+
+/// The builders were passed when the tree was made, and simplifying keeps shapes: a refusal is our own bug.
+Expr Made(Result<Expr> result) { return std::move(result).value(); }
+
+bool IsPlain(const Expr& e, Op op) { return e->op == op && !e->shard_axis; }
+
+bool Same(const Expr& a, const Expr& b) {
+  if (a == b) return true;
+  if (a->op != b->op || a->shape != b->shape || a->dtype != b->dtype || a->leaf != b->leaf || a->axes != b->axes ||
+      a->axis != b->axis || a->starts != b->starts || a->offsets != b->offsets || a->factor != b->factor ||
+      !(a->block == b->block) || a->shard_axis != b->shard_axis) {
+    return false;
+  }
+  return std::equal(a->inputs.begin(), a->inputs.end(), b->inputs.begin(), b->inputs.end(), Same);
+}
+
+Expr SimpleReshape(Expr in, const Shape& shape) {
+  while (IsPlain(in, Op::kReshape)) in = in->inputs[0];
+  if (in->shape == shape) return in;
+  return Made(Reshape(std::move(in), shape));
+}
+
+Expr SimpleTranspose(Expr in, std::vector<int> axes) {
+  if (IsPlain(in, Op::kTranspose)) {
+    for (int& a : axes) a = in->axes[static_cast<std::size_t>(a)];
+    in = in->inputs[0];
+  }
+  if (std::is_sorted(axes.begin(), axes.end())) return in;
+  return Made(Transpose(std::move(in), std::move(axes)));
+}
+
+Expr SimpleReverse(Expr in, int axis) {
+  if (in->shape[static_cast<std::size_t>(axis)] <= 1) return in;
+  if (IsPlain(in, Op::kReverse) && in->axis == axis) return in->inputs[0];
+  return Made(Reverse(std::move(in), axis));
+}
+
+/// `b` continues `a` along `axis` within one and the same tensor: the box of both, else nothing.
+std::optional<Box> Joined(const Expr& a, const Expr& b, std::size_t axis) {
+  if (!IsPlain(a, Op::kSlice) || !IsPlain(b, Op::kSlice)) return std::nullopt;
+  Box box{a->offsets, a->shape};
+  Dims next = a->offsets;
+  next[axis] += a->shape[axis];
+  if (b->offsets != next || !Same(a->inputs[0], b->inputs[0])) return std::nullopt;
+  box.sizes[axis] += b->shape[axis];
+  return box;
+}
+
+Expr SimpleSlice(Expr in, Box box);
+
+Expr SimpleConcat(const std::vector<Expr>& in, int axis) {
+  const auto at = static_cast<std::size_t>(axis);
+  std::vector<Expr> flat;
+  const auto add = [&](const Expr& e) {
+    if (!flat.empty()) {
+      if (const auto box = Joined(flat.back(), e, at)) {
+        // Kept as a slice even where it is whole by now: more may follow, and the last step below looks again.
+        flat.back() = Made(Slice(flat.back()->inputs[0], *box));
+        return;
+      }
+    }
+    flat.push_back(e);
+  };
+  for (const Expr& e : in) {
+    if (IsPlain(e, Op::kConcat) && e->axis == axis) {
+      for (const Expr& inner : e->inputs) add(inner);
+    } else {
+      add(e);
+    }
+  }
+  for (Expr& e : flat) {
+    if (IsPlain(e, Op::kSlice)) e = SimpleSlice(e->inputs[0], Box{e->offsets, e->shape});
+  }
+  if (flat.size() == 1) return flat.front();
+  return Made(Concat(std::move(flat), axis));
+}
+
+Expr SliceOfConcat(const Node& concat, const Box& box) {
+  const auto axis = static_cast<std::size_t>(concat.axis);
+  const std::int64_t first = box.offsets[axis];
+  const std::int64_t end = first + box.sizes[axis];
+  std::vector<Expr> parts;
+  const auto begin = std::upper_bound(concat.starts.begin(), concat.starts.end(), first) - 1;
+  for (auto i = static_cast<std::size_t>(begin - concat.starts.begin()); i < concat.starts.size(); ++i) {
+    const std::int64_t start = concat.starts[i];
+    if (start >= end) break;
+    Box part = box;
+    part.offsets[axis] = std::max(first, start) - start;
+    part.sizes[axis] = std::min(end, start + concat.inputs[i]->shape[axis]) - start - part.offsets[axis];
+    if (part.sizes[axis] > 0) parts.push_back(SimpleSlice(concat.inputs[i], part));
+  }
+  return SimpleConcat(parts, concat.axis);
+}
+
+Expr SimpleSlice(Expr in, Box box) {
+  if (box == Box::Whole(in->shape)) return in;
+  if (IsPlain(in, Op::kSlice)) {
+    for (std::size_t a = 0; a < box.rank(); ++a) box.offsets[a] += in->offsets[a];
+    return SimpleSlice(in->inputs[0], box);
+  }
+  if (IsPlain(in, Op::kConcat) && !box.empty()) return SliceOfConcat(*in, box);
+  if (IsPlain(in, Op::kPad) && Box{in->offsets, in->inputs[0]->shape}.Contains(box)) {
+    for (std::size_t a = 0; a < box.rank(); ++a) box.offsets[a] -= in->offsets[a];
+    return SimpleSlice(in->inputs[0], box);
+  }
+  return Made(Slice(std::move(in), box));
+}
+
+Expr SimplePad(Expr in, Dims before, const Shape& shape) {
+  if (in->shape == shape) return in;
+  if (IsPlain(in, Op::kPad)) {
+    for (std::size_t a = 0; a < before.size(); ++a) before[a] += in->offsets[a];
+    in = in->inputs[0];
+  }
+  return Made(Pad(std::move(in), before, shape));
+}
+
+Expr SimpleCast(Expr in, DType dtype) {
+  while (IsPlain(in, Op::kCast) && IsLosslessCast(in->inputs[0]->dtype, in->dtype)) in = in->inputs[0];
+  return Made(Cast(std::move(in), dtype));
+}
+
+Expr SimpleNode(const Node& node, std::vector<Expr> in) {
+  switch (node.op) {
+    case Op::kReshape: return SimpleReshape(std::move(in[0]), node.shape);
+    case Op::kTranspose: return SimpleTranspose(std::move(in[0]), node.axes);
+    case Op::kReverse: return SimpleReverse(std::move(in[0]), node.axis);
+    case Op::kConcat: return SimpleConcat(in, node.axis);
+    case Op::kSlice: return SimpleSlice(std::move(in[0]), Box{node.offsets, node.shape});
+    case Op::kPad: return SimplePad(std::move(in[0]), node.offsets, node.shape);
+    case Op::kCast: return SimpleCast(std::move(in[0]), node.dtype);
+    default: return Made(Rebuild(node, std::move(in)));
+  }
+}
+
+}  // namespace
+
+Expr Simplify(const Expr& root) {
+  if (root->op == Op::kLeaf) return root;
+  std::vector<Expr> inputs;
+  inputs.reserve(root->inputs.size());
+  for (const Expr& in : root->inputs) inputs.push_back(Simplify(in));
+  return WithMarkOf(*root, SimpleNode(*root, std::move(inputs)));
+}
+
+}  // namespace crossdock::expr

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions from trees to trees, but for Simplify.
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "expr/expr.h"
+#include "expr/lossless_cast.h"
+#include "expr/rebuild.h"
+
+namespace crossdock::expr {
+namespace {
+
+void CollectLeaves(const Expr& root, std::vector<int>& out) {
+  if (root->op == Op::kLeaf) out.push_back(root->leaf);
+  for (const Expr& in : root->inputs) CollectLeaves(in, out);
+}
+
+/// Input numbers from the root down to the leaf; counts the leaf's occurrences, keeps the first way.
+void FindLeaf(const Expr& root, int ordinal, std::vector<std::size_t>& way, std::vector<std::size_t>& found,
+              int& occurrences) {
+  if (root->op == Op::kLeaf && root->leaf == ordinal && occurrences++ == 0) found = way;
+  for (std::size_t i = 0; i < root->inputs.size(); ++i) {
+    way.push_back(i);
+    FindLeaf(root->inputs[i], ordinal, way, found, occurrences);
+    way.pop_back();
+  }
+}
+
+Result<Expr> InvertSlice(const Node& node, Expr value) {
+  if (node.shape == node.inputs[0]->shape) return value;
+  return MakeError(ErrorCode::kUnsupported, "a slice that drops elements has no inverse")
+      .WithExpected(ToString(node.inputs[0]->shape))
+      .WithFound(ToString(node.shape));
+}
+
+/// The value of input `which` of `node`, given the value of `node`.
+Result<Expr> InvertNode(const Node& node, std::size_t which, Expr value) {
+  const Expr& in = node.inputs[which];
+  switch (node.op) {
+    case Op::kReshape:
+      return Reshape(std::move(value), in->shape);
+    case Op::kTranspose: {
+      std::vector<int> inverse(node.axes.size());
+      for (std::size_t i = 0; i < node.axes.size(); ++i) {
+        inverse[static_cast<std::size_t>(node.axes[i])] = static_cast<int>(i);
+      }
+      return Transpose(std::move(value), std::move(inverse));
+    }
+    case Op::kReverse:
+      return Reverse(std::move(value), node.axis);
+    case Op::kConcat: {
+      Box box = Box::Whole(in->shape);
+      box.offsets[static_cast<std::size_t>(node.axis)] = node.starts[which];
+      return Slice(std::move(value), box);
+    }
+    case Op::kSlice:
+      return InvertSlice(node, std::move(value));
+    case Op::kPad:
+      return Slice(std::move(value), Box{node.offsets, in->shape});
+    case Op::kCast:
+      return Cast(std::move(value), in->dtype);
+    case Op::kScale:
+      return Scale(std::move(value), 1.0 / node.factor);
+    case Op::kOffset:
+      return Offset(std::move(value), -node.factor);
+    case Op::kQuantizeValues:
+    case Op::kQuantizeScales:
+      return MakeError(ErrorCode::kUnsupported, "quantization has no inverse");
+    case Op::kLeaf:
+      break;
+  }
+  CROSSDOCK_CHECK(node.op != Op::kLeaf);
+  return value;
+}
+
+/// The node as it applies to a slot other than param.
+Result<Expr> NodeForSlot(const Node& node, std::vector<Expr> inputs, Slot slot) {
+  const bool moment = slot != Slot::kMaster;
+  switch (node.op) {
+    case Op::kCast:
+      return std::move(inputs[0]);
+    case Op::kScale:
+      if (slot == Slot::kAdamNu) return Scale(std::move(inputs[0]), 1.0 / (node.factor * node.factor));
+      return Scale(std::move(inputs[0]), moment ? 1.0 / node.factor : node.factor);
+    case Op::kOffset:
+      if (moment) return std::move(inputs[0]);
+      return Offset(std::move(inputs[0]), node.factor);
+    case Op::kQuantizeValues:
+    case Op::kQuantizeScales:
+      return MakeError(ErrorCode::kUnsupported, "only params are quantized")
+          .WithFound("slot " + std::string(SlotName(slot)));
+    default:
+      return Rebuild(node, std::move(inputs));
+  }
+}
+
+}  // namespace
+
+Result<Expr> Rebuild(const Node& node, std::vector<Expr> inputs) {
+  CROSSDOCK_CHECK(node.op != Op::kLeaf && inputs.size() == node.inputs.size());
+  Result<Expr> made = [&]() -> Result<Expr> {
+    switch (node.op) {
+      case Op::kReshape: return Reshape(std::move(inputs[0]), node.shape);
+      case Op::kTranspose: return Transpose(std::move(inputs[0]), node.axes);
+      case Op::kReverse: return Reverse(std::move(inputs[0]), node.axis);
+      case Op::kConcat: return Concat(std::move(inputs), node.axis);
+      case Op::kSlice: return Slice(std::move(inputs[0]), Box{node.offsets, node.shape});
+      case Op::kPad: return Pad(std::move(inputs[0]), node.offsets, node.shape);
+      case Op::kCast: return Cast(std::move(inputs[0]), node.dtype);
+      case Op::kScale: return Scale(std::move(inputs[0]), node.factor);
+      case Op::kOffset: return Offset(std::move(inputs[0]), node.factor);
+      case Op::kQuantizeValues: return QuantizeValues(std::move(inputs[0]), node.block);
+      case Op::kQuantizeScales: return QuantizeScales(std::move(inputs[0]), node.block);
+      case Op::kLeaf: break;
+    }
+    return std::move(inputs[0]);
+  }();
+  CROSSDOCK_ASSIGN_OR_RETURN(Expr out, std::move(made));
+  return WithMarkOf(node, std::move(out));
+}
+
+Expr WithMarkOf(const Node& from, Expr to) {
+  if (!from.shard_axis || to->shard_axis == from.shard_axis) return to;
+  return Shard(to, *from.shard_axis);
+}
+
+std::vector<int> LeafOrdinals(const Expr& root) {
+  std::vector<int> out;
+  CollectLeaves(root, out);
+  return out;
+}
+
+Result<Expr> Substitute(const Expr& root, const std::function<Result<Expr>(int)>& make) {
+  if (root->op == Op::kLeaf) {
+    CROSSDOCK_ASSIGN_OR_RETURN(Expr made, make(root->leaf));
+    if (made->shape != root->shape) {
+      return MakeError(ErrorCode::kCorrupt, "a tensor has not the shape that the rule expects")
+          .WithExpected(ToString(root->shape))
+          .WithFound(ToString(made->shape));
+    }
+    return WithMarkOf(*root, std::move(made));
+  }
+  std::vector<Expr> inputs;
+  inputs.reserve(root->inputs.size());
+  for (const Expr& in : root->inputs) {
+    CROSSDOCK_ASSIGN_OR_RETURN(Expr made, Substitute(in, make));
+    inputs.push_back(std::move(made));
+  }
+  return Rebuild(*root, std::move(inputs));
+}
+
+Result<Expr> Inverse(const Expr& root, int ordinal) {
+  std::vector<std::size_t> scratch, way;
+  int occurrences = 0;
+  FindLeaf(root, ordinal, scratch, way, occurrences);
+  if (occurrences != 1) {
+    return MakeError(ErrorCode::kUnsupported, "a rule must use a tensor once to be inverted")
+        .WithExpected("one use of input " + std::to_string(ordinal))
+        .WithFound(std::to_string(occurrences));
+  }
+  Expr value = Leaf(0, root->dtype, root->shape);
+  const Node* node = root.get();
+  for (const std::size_t which : way) {
+    CROSSDOCK_ASSIGN_OR_RETURN(value, InvertNode(*node, which, std::move(value)));
+    node = node->inputs[which].get();
+  }
+  return value;
+}
+
+Result<Expr> ForSlot(const Expr& root, Slot slot) {
+  if (slot == Slot::kParam || root->op == Op::kLeaf) return root;
+  std::vector<Expr> inputs;
+  inputs.reserve(root->inputs.size());
+  for (const Expr& in : root->inputs) {
+    CROSSDOCK_ASSIGN_OR_RETURN(Expr made, ForSlot(in, slot));
+    inputs.push_back(std::move(made));
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(Expr made, NodeForSlot(*root, std::move(inputs), slot));
+  return WithMarkOf(*root, std::move(made));
+}
+
+bool IsInexact(const Expr& root) {
+  switch (root->op) {
+    case Op::kScale:
+    case Op::kOffset:
+    case Op::kQuantizeValues:
+    case Op::kQuantizeScales:
+      return true;
+    case Op::kCast:
+      if (!IsLosslessCast(root->inputs[0]->dtype, root->dtype)) return true;
+      break;
+    default:
+      break;
+  }
+  for (const Expr& in : root->inputs) {
+    if (IsInexact(in)) return true;
+  }
+  return false;
+}
+
+}  // namespace crossdock::expr
