@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  WritePickle: a Value as a protocol-2 pickle with torch's spelling of tensors and dtypes.
+/// On disk: FORMAT.md, 3 and 4. Uses only opcodes that torch.load(weights_only=True) knows, except NEWOBJ_EX for an
+/// Opaque that was made so. Tensors become _rebuild_tensor_v2 (typed storages) or _v3 (types without a storage class);
+/// their storages are handed back in order of first use and named "0", "1", ... A tensor that views a part of its
+/// storage gets a storage of its own with just its elements; whole tensors that share `bytes` share the storage.
+/// Errors: kUnsupported for a tensor whose data was not loaded, for types torch lacks, integers beyond 2040 bits.
+/// Invariant: equal Values (with equal sharing) give equal bytes. Threads: pure function.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "formats/pickle/emitter.h"
+#include "tensor/value.h"
+
+namespace crossdock::formats::pickle {
+
+struct Pickled {
+  std::string bytes;
+  std::vector<std::shared_ptr<const std::string>> storages;  ///< content of storage "0", "1", ...
+};
+
+[[nodiscard]] Result<Pickled> WritePickle(const Value& value);
+
+/// The call that rebuilds a contiguous tensor with a storage of exactly its size under `key`.
+/// REQUIRES: TorchName(dtype) is not empty, the element count was checked.
+void EmitTensor(Emitter& out, DType dtype, const Shape& shape, std::string_view key);
+
+}  // namespace crossdock::formats::pickle
