@@ -4,7 +4,10 @@
 /// buffer, moves elements from read boxes to output boxes, and writes output boxes of placed chunks.
 /// Invariants: the outputs of all tasks cover every target chunk exactly once; where the writer wants a CRC-32 each
 /// output is one contiguous range of its chunk; no task needs more than `task_bytes` of buffer; equal inputs give
-/// equal plans whatever the thread count. It holds boxes, never runs.
+/// equal plans whatever the thread count. It holds boxes, never runs. A task has at least one output; a read that no
+/// move takes from is *in place*: it lies in the buffer of an output (or of the scratch) where its bytes belong, so
+/// reading it is all there is to do. Running a task is: read all, do all moves, quantize, write all.
+/// Threads: plain data.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +25,7 @@ struct Read {
   std::int32_t entry = 0;            ///< index into the source catalog
   std::int32_t chunk = 0;
   Box box;                           ///< relative to the chunk
-  std::int64_t buffer_offset = 0;    ///< bytes, a multiple of 64
+  std::int64_t buffer_offset = 0;    ///< bytes, a multiple of 64 but for reads in place
   std::int64_t bytes = 0;
 };
 
@@ -31,7 +34,7 @@ struct Output {
   std::int32_t entry = 0;            ///< index into the target catalog
   std::int32_t chunk = 0;
   Box box;                           ///< relative to the chunk
-  std::int64_t buffer_offset = 0;
+  std::int64_t buffer_offset = 0;    ///< bytes, a multiple of 64
   std::int64_t bytes = 0;
 };
 
@@ -62,15 +65,15 @@ struct Task {
   std::vector<Output> outputs;
   std::vector<Move> moves;
   std::optional<Quantize> quantize;
-  std::int64_t buffer_bytes = 0;     ///< reads + outputs + scratch
+  std::int64_t buffer_bytes = 0;     ///< outputs + scratch + reads that are not in place; a multiple of 64
 };
 
 struct Plan {
   std::vector<Task> tasks;
   std::int64_t bytes_read = 0;       ///< tensor bytes
   std::int64_t bytes_written = 0;    ///< tensor bytes
-  std::int64_t task_bytes = 0;       ///< the bound that tasks were cut to
-  std::int64_t peak_memory = 0;      ///< threads x largest task + catalogs and the plan itself, estimated
+  std::int64_t task_bytes = 0;       ///< no task's buffer_bytes is larger
+  std::int64_t peak_memory = 0;      ///< see planner.h
   std::string hash;                  ///< of everything that decides the output's bytes (resume, receipts)
 };
 

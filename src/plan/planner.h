@@ -18,6 +18,7 @@ struct PlanOptions {
   std::int64_t memory = std::int64_t{512} << 20U;  ///< bytes for buffers of all threads together, catalogs included
   int threads = 1;
   bool contiguous_outputs = false;                 ///< the writer wants a CRC-32 for each chunk
+  std::int64_t task_bytes = 0;                     ///< the bound of a task's buffer; 0: from `memory`, see tiles.h
 };
 
 /// Makes and checks the plan. `exprs[i]` gives entry i of `target`; its leaf ordinals are entry indices of `source`.
@@ -25,7 +26,10 @@ struct PlanOptions {
 /// Errors (all found are reported together in one Error, at most 20 by name): shape or dtype of an expression and
 /// its entry differ; a leaf's shape or dtype differs from the source entry; target chunks do not cover their entry;
 /// memory too small for the smallest tile (kUsage, with the least that would do).
-/// The cut into tasks depends on `memory` and not on `threads` alone: see tiles.h.
+/// The cut into tasks, and the hash, depend on `memory` (below 256 MiB) and never on `threads`: see tiles.h.
+/// peak_memory = catalogs and plan + min(threads x largest task, what the budget leaves); a library's own tables, the
+/// program and the page cache are not in it.
+/// Threads: pure.
 [[nodiscard]] Result<Plan> MakePlan(const Catalog& source, const Catalog& target,
                                     std::span<const expr::Expr> exprs, const PlanOptions& options);
 

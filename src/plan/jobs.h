@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  Jobs: what a plan has to produce: one target tensor by an expression, or a pair (q, s) from one input.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "crossdock/result.h"
+#include "expr/expr.h"
+#include "tensor/catalog.h"
+
+namespace crossdock::plan {
+
+struct Job {
+  expr::Expr expr;                         ///< simplified; of a pair: the input that is quantized
+  std::int32_t entry = 0;                  ///< target entry; of a pair: that of q
+  std::int32_t scales = -1;                ///< target entry of s, -1 when the job is no pair
+  expr::BlockFormat block;                 ///< of a pair
+  [[nodiscard]] bool is_pair() const { return scales >= 0; }
+};
+
+/// Jobs in the order of the target's entries; tensors without elements have none. A QuantizeValues root is joined
+/// with the QuantizeScales root over the same input and block: kUnsupported when one is missing, or when the edge of
+/// a chunk cuts a block. REQUIRES: CheckInputs passed.
+[[nodiscard]] Result<std::vector<Job>> MakeJobs(const Catalog& target, std::span<const expr::Expr> exprs);
+
+/// The regions of a pair's q in which one chunk of q and one of s are written. REQUIRES: job.is_pair().
+[[nodiscard]] std::vector<Box> PairRegions(const Job& job, const Catalog& target);
+/// The box of s that belongs to a box of whole blocks of q.
+[[nodiscard]] Box ScalesBox(const Job& job, const Box& box);
+
+}  // namespace crossdock::plan

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/task_builder.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+#include "base/checked_math.h"
+#include "plan/read_boxes.h"
+
+namespace crossdock::plan {
+namespace {
+
+constexpr std::int64_t kAlign = 64;
+
+const Entry& EntryAt(const Catalog& catalog, std::int32_t i) { return catalog.entries[static_cast<std::size_t>(i)]; }
+const Chunk& ChunkAt(const Entry& entry, std::int32_t i) { return entry.chunks[static_cast<std::size_t>(i)]; }
+
+Box Relative(const Box& box, const Box& chunk) {
+  Box out = box;
+  for (std::size_t i = 0; i < box.rank(); ++i) out.offsets[i] -= chunk.offsets[i];
+  return out;
+}
+
+Box Absolute(const Box& box, const Box& chunk) {
+  Box out = box;
+  for (std::size_t i = 0; i < box.rank(); ++i) out.offsets[i] += chunk.offsets[i];
+  return out;
+}
+
+/// True when the move fills one unbroken range with the whole of the read, bytes unchanged.
+bool FitsInPlace(const Move& move, const Read& read, std::int64_t element) {
+  if (!move.ops.empty() || move.from != move.to || move.copy.from != 0 || move.copy.dims.size() > 1) return false;
+  std::int64_t count = 1;
+  for (const expr::StridedCopy::Dim& d : move.copy.dims) {
+    if (d.from_stride != 1 || d.to_stride != 1) return false;
+    count = d.count;
+  }
+  return count * element == read.bytes;
+}
+
+/// Gives every box its place in the buffer: outputs, then the scratch, then the reads that are not in place.
+void LayOutBuffer(const std::vector<std::int64_t>& read_elements, Task& task) {
+  std::int64_t at = 0;
+  const auto take = [&at](std::int64_t bytes) { return std::exchange(at, RoundUp(at + bytes, kAlign)); };
+  for (Output& o : task.outputs) o.buffer_offset = take(o.bytes);
+  if (task.quantize) {
+    Quantize& q = *task.quantize;
+    q.scratch_offset = take(q.rows * q.cols * ElementSize(q.dtype));
+  }
+  std::vector<int> uses(task.reads.size(), 0);
+  for (const Move& m : task.moves) {
+    if (m.read >= 0) ++uses[static_cast<std::size_t>(m.read)];
+  }
+  std::vector<bool> placed(task.reads.size(), false);
+  std::erase_if(task.moves, [&](const Move& m) {
+    if (m.read < 0) return false;
+    const auto r = static_cast<std::size_t>(m.read);
+    if (uses[r] != 1 || !FitsInPlace(m, task.reads[r], read_elements[r])) return false;
+    const std::int64_t base = task.quantize ? task.quantize->scratch_offset
+                                            : task.outputs[static_cast<std::size_t>(m.output)].buffer_offset;
+    task.reads[r].buffer_offset = base + m.copy.to * read_elements[r];
+    placed[r] = true;
+    return true;
+  });
+  for (std::size_t r = 0; r < task.reads.size(); ++r) {
+    if (!placed[r]) task.reads[r].buffer_offset = take(task.reads[r].bytes);
+  }
+  task.buffer_bytes = at;
+}
+
+}  // namespace
+
+TaskBuilder::TaskBuilder(const Catalog& source, const Catalog& target)
+    : source_(&source), target_(&target), source_index_(source.entries.size()), target_index_(target.entries.size()) {}
+
+const ChunkIndex& TaskBuilder::SourceIndex(std::int32_t entry) {
+  std::unique_ptr<ChunkIndex>& index = source_index_[static_cast<std::size_t>(entry)];
+  if (index == nullptr) index = std::make_unique<ChunkIndex>(EntryAt(*source_, entry));
+  return *index;
+}
+
+const ChunkIndex& TaskBuilder::TargetIndex(std::int32_t entry) {
+  std::unique_ptr<ChunkIndex>& index = target_index_[static_cast<std::size_t>(entry)];
+  if (index == nullptr) index = std::make_unique<ChunkIndex>(EntryAt(*target_, entry));
+  return *index;
+}
+
+std::vector<TaskBuilder::Place> TaskBuilder::Outputs(std::int32_t entry, const Box& tile) {
+  std::vector<Place> out;
+  for (const std::int32_t c : TargetIndex(entry).Overlapping(tile)) {
+    out.push_back({entry, c, *Intersect(ChunkAt(EntryAt(*target_, entry), c).box, tile)});
+  }
+  return out;
+}
+
+std::int64_t FileOffset(const Catalog& source, const Read& read) {
+  const Entry& entry = EntryAt(source, read.entry);
+  const Chunk& chunk = ChunkAt(entry, read.chunk);
+  const Dims strides = RowMajorStrides(chunk.box.sizes);
+  std::int64_t elements = 0;
+  for (std::size_t i = 0; i < strides.size(); ++i) elements += strides[i] * read.box.offsets[i];
+  return chunk.bytes.offset + elements * ElementSize(entry.dtype);
+}
+
+/// Meets pieces with stored chunks. moves[r] are the pieces that take from task.reads[r].
+void TaskBuilder::AddReads(const std::vector<expr::Piece>& pieces, Task& task,
+                           std::vector<std::vector<expr::Piece>>& moves) {
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<expr::Piece>> by_chunk;
+  for (const expr::Piece& piece : pieces) {
+    if (piece.leaf < 0) continue;
+    const auto entry = static_cast<std::int32_t>(piece.leaf);
+    const Box bounds = expr::LeafBounds(piece);
+    std::int64_t met = 0;
+    for (const std::int32_t c : SourceIndex(entry).Overlapping(bounds)) {
+      const Box& chunk = ChunkAt(EntryAt(*source_, entry), c).box;
+      std::vector<expr::Piece> parts =
+          chunk.Contains(bounds) ? std::vector<expr::Piece>{piece} : expr::ClipLeaf(piece, chunk);
+      for (expr::Piece& part : parts) {
+        met += part.count();
+        by_chunk[{entry, c}].push_back(std::move(part));
+      }
+    }
+    CROSSDOCK_CHECK(met == piece.count());  // CheckInputs saw to it that chunks cover their tensor
+  }
+  for (auto& [key, parts] : by_chunk) {
+    const Entry& entry = EntryAt(*source_, key.first);
+    const Box& chunk = ChunkAt(entry, key.second).box;
+    const std::int64_t element = ElementSize(entry.dtype);
+    for (ReadBox& read : MakeReadBoxes(std::move(parts), chunk, element)) {
+      task.reads.push_back({key.first, key.second, Relative(read.box, chunk), 0, read.box.count() * element});
+      moves.push_back(std::move(read.pieces));
+    }
+  }
+}
+
+Task TaskBuilder::Build(const Job& job, const Box& tile) {
+  Task task;
+  std::vector<Place> places = Outputs(job.entry, tile);
+  if (job.is_pair()) {
+    const std::vector<Place> scales = Outputs(job.scales, ScalesBox(job, tile));
+    CROSSDOCK_CHECK(places.size() == 1 && scales.size() == 1);
+    task.quantize = Quantize{job.block, job.expr->dtype, tile.sizes[0], tile.sizes[1], 0, 0, 1};
+    places.push_back(scales[0]);
+  }
+  for (const Place& p : places) {
+    const Entry& entry = EntryAt(*target_, p.entry);
+    task.outputs.push_back({p.entry, p.chunk, Relative(p.box, ChunkAt(entry, p.chunk).box), 0,
+                            p.box.count() * ElementSize(entry.dtype)});
+  }
+  // Where elements go: the outputs, or the scratch, which is the tile itself.
+  const std::vector<Place> sinks = job.is_pair() ? std::vector<Place>{{0, 0, tile}} : std::move(places);
+  const auto add_moves = [&](const expr::Piece& piece, std::int32_t read, const Box& read_box, DType from) {
+    const Box bounds = expr::TargetBounds(piece);
+    for (std::size_t o = 0; o < sinks.size(); ++o) {
+      if (!Intersect(bounds, sinks[o].box)) continue;
+      const std::vector<expr::Piece> parts =
+          sinks[o].box.Contains(bounds) ? std::vector<expr::Piece>{piece} : expr::ClipTarget(piece, sinks[o].box);
+      for (const expr::Piece& part : parts) {
+        task.moves.push_back({read, static_cast<std::int32_t>(o), expr::ToCopy(part, read_box, sinks[o].box), from,
+                              job.expr->dtype, part.ops});
+      }
+    }
+  };
+
+  const std::vector<expr::Piece> pieces = expr::PullBack(job.expr, tile);
+  std::vector<std::vector<expr::Piece>> taken;
+  AddReads(pieces, task, taken);
+  // In the order of the files, so that neighbours can be read together.
+  std::vector<std::size_t> order(task.reads.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    const auto key = [&](const Read& r) {
+      return std::make_pair(ChunkAt(EntryAt(*source_, r.entry), r.chunk).file, FileOffset(*source_, r));
+    };
+    return key(task.reads[a]) < key(task.reads[b]);
+  });
+  std::vector<Read> reads;
+  std::vector<std::int64_t> elements;
+  for (const std::size_t r : order) {
+    const Entry& entry = EntryAt(*source_, task.reads[r].entry);
+    const Box box = Absolute(task.reads[r].box, ChunkAt(entry, task.reads[r].chunk).box);
+    for (const expr::Piece& p : taken[r]) add_moves(p, static_cast<std::int32_t>(reads.size()), box, entry.dtype);
+    elements.push_back(ElementSize(entry.dtype));
+    reads.push_back(std::move(task.reads[r]));
+  }
+  task.reads = std::move(reads);
+  for (const expr::Piece& p : pieces) {
+    if (p.leaf < 0) add_moves(p, -1, Box{}, job.expr->dtype);
+  }
+  LayOutBuffer(elements, task);
+  return task;
+}
+
+std::int64_t TaskBuilder::OutputBytes(const Job& job, const Box& tile) const {
+  std::int64_t bytes = tile.count() * ElementSize(EntryAt(*target_, job.entry).dtype);
+  if (job.is_pair()) {
+    bytes += tile.count() * ElementSize(job.expr->dtype);
+    bytes += ScalesBox(job, tile).count() * ElementSize(EntryAt(*target_, job.scales).dtype);
+  }
+  return bytes;
+}
+
+std::int64_t TaskBuilder::Runs(const Job& job, const Box& tile) {
+  std::int64_t runs = 0;
+  const Entry& target = EntryAt(*target_, job.entry);
+  for (const Place& p : Outputs(job.entry, tile)) runs += RunsIn(p.box, ChunkAt(target, p.chunk).box);
+  for (const expr::Piece& piece : expr::PullBack(job.expr, tile)) {
+    if (piece.leaf < 0) continue;
+    const Box bounds = expr::LeafBounds(piece);
+    const auto entry = static_cast<std::int32_t>(piece.leaf);
+    for (const std::int32_t c : SourceIndex(entry).Overlapping(bounds)) {
+      const Box& chunk = ChunkAt(EntryAt(*source_, entry), c).box;
+      runs += RunsOfPiece(piece, *Intersect(bounds, chunk), chunk);
+    }
+  }
+  return runs;
+}
+
+bool TaskBuilder::KeepsContiguous(const Job& job, const Box& tile, std::size_t axis, std::int64_t at) {
+  for (const Place& p : Outputs(job.entry, tile)) {
+    if (at <= p.box.offsets[axis] || at >= p.box.offsets[axis] + p.box.sizes[axis]) continue;
+    for (std::size_t outer = 0; outer < axis; ++outer) {
+      if (p.box.sizes[outer] > 1) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace crossdock::plan

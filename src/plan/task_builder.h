@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  TaskBuilder: one tile of one job as a Task: which boxes to read, how elements move, which boxes to write.
+/// A tile is a box of the *global* target tensor, whatever its chunks are: a band of rows, read once, feeds the column
+/// cuts of all tensor-parallel ranks.
+/// In place: where a read is one contiguous part of one output (or of the scratch) and its bytes are not changed, it
+/// has no move. Its buffer_offset points into the output, so the bytes are read where they are written from.
+/// Ownership: both catalogs must outlive the builder. Threads: one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "plan/chunk_index.h"
+#include "plan/jobs.h"
+#include "plan/plan.h"
+
+namespace crossdock::plan {
+
+class TaskBuilder {
+ public:
+  TaskBuilder(const Catalog& source, const Catalog& target);
+
+  /// REQUIRES: `tile` fits the job's tensor; of a pair it lies in one of PairRegions and is whole blocks.
+  [[nodiscard]] Task Build(const Job& job, const Box& tile);
+
+  /// The bytes that a tile's outputs (and scratch) take: a lower bound of Build(...).buffer_bytes.
+  [[nodiscard]] std::int64_t OutputBytes(const Job& job, const Box& tile) const;
+
+  /// How many contiguous runs, read and written together, the tile asks of files: what cutting tries to keep few.
+  [[nodiscard]] std::int64_t Runs(const Job& job, const Box& tile);
+
+  /// True when cutting `tile` at `at` on `axis` leaves what each chunk of the target gets contiguous, given that it is.
+  [[nodiscard]] bool KeepsContiguous(const Job& job, const Box& tile, std::size_t axis, std::int64_t at);
+
+ private:
+  struct Place {
+    std::int32_t entry, chunk;
+    Box box;  ///< of the output, in the target's coordinates
+  };
+  [[nodiscard]] const ChunkIndex& SourceIndex(std::int32_t entry);
+  [[nodiscard]] const ChunkIndex& TargetIndex(std::int32_t entry);
+  [[nodiscard]] std::vector<Place> Outputs(std::int32_t entry, const Box& tile);
+  void AddReads(const std::vector<expr::Piece>& pieces, Task& task, std::vector<std::vector<expr::Piece>>& moves);
+
+  const Catalog* source_;
+  const Catalog* target_;
+  std::vector<std::unique_ptr<ChunkIndex>> source_index_;  ///< made when first asked for
+  std::vector<std::unique_ptr<ChunkIndex>> target_index_;
+};
+
+/// Where the first byte of a read lies in its file, counted in the chunk's elements from the start of its bytes.
+[[nodiscard]] std::int64_t FileOffset(const Catalog& source, const Read& read);
+
+}  // namespace crossdock::plan

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/tiles.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/checked_math.h"
+
+namespace crossdock::plan {
+namespace {
+
+constexpr std::int64_t kLeastTask = std::int64_t{256} << 10U;
+constexpr std::int64_t kLargestTask = std::int64_t{16} << 20U;
+constexpr std::int64_t kMiB = std::int64_t{1} << 20U;
+
+struct Cut {
+  Box low, high;
+  std::int64_t runs = 0;
+};
+
+/// Both parts of `tile` cut on `axis` so that `parts` tiles fill about equally; nothing when it cannot be cut there.
+std::optional<Cut> CutAt(const Job& job, const Box& tile, std::size_t axis, std::int64_t parts) {
+  const Dims block = {job.block.rows, job.block.cols};
+  const std::int64_t unit = job.is_pair() ? block[axis] : 1;
+  const std::int64_t size = tile.sizes[axis];
+  if (size <= unit) return std::nullopt;
+  const std::int64_t units = CeilDiv(size, unit);
+  const std::int64_t share = static_cast<std::int64_t>(static_cast<double>(units) * static_cast<double>(parts / 2) /
+                                                       static_cast<double>(parts));
+  const std::int64_t low = std::clamp<std::int64_t>(share, 1, units - 1) * unit;
+  Cut cut{tile, tile, 0};
+  cut.low.sizes[axis] = low;
+  cut.high.offsets[axis] += low;
+  cut.high.sizes[axis] -= low;
+  return cut;
+}
+
+std::optional<Cut> BestCut(const Job& job, const Box& tile, const TileLimits& limits, std::int64_t parts,
+                           TaskBuilder& builder) {
+  std::optional<Cut> best;
+  for (std::size_t axis = 0; axis < tile.rank(); ++axis) {
+    std::optional<Cut> cut = CutAt(job, tile, axis, parts);
+    if (!cut) continue;
+    if (limits.contiguous_outputs && !builder.KeepsContiguous(job, tile, axis, cut->high.offsets[axis])) continue;
+    cut->runs = builder.Runs(job, cut->low) + builder.Runs(job, cut->high);
+    if (!best || cut->runs < best->runs) best = std::move(cut);
+  }
+  return best;
+}
+
+Error TooLarge(const Job& job, const Catalog& target, const Task& task, const TileLimits& limits) {
+  return MakeError(ErrorCode::kUsage, "the memory is too small for the smallest part of a tensor that can be worked on")
+      .WithTensor(target.entries[static_cast<std::size_t>(job.entry)].name)
+      .WithExpected(fmt::format("at least {} bytes", 2 * task.buffer_bytes))
+      .WithFound(fmt::format("{} bytes", limits.memory))
+      .WithHint(fmt::format("pass `--memory {}MiB`", CeilDiv(2 * task.buffer_bytes, kMiB)));
+}
+
+}  // namespace
+
+std::int64_t TaskBytes(std::int64_t memory) { return std::clamp(memory / 16, kLeastTask, kLargestTask); }
+
+Status CutJob(const Job& job, const Catalog& target, const TileLimits& limits, TaskBuilder& builder,
+              std::vector<Task>& tasks) {
+  std::vector<Box> todo = job.is_pair() ? PairRegions(job, target) : std::vector<Box>{Box::Whole(job.expr->shape)};
+  std::reverse(todo.begin(), todo.end());
+  while (!todo.empty()) {
+    const Box tile = todo.back();
+    todo.pop_back();
+    std::int64_t parts = CeilDiv(builder.OutputBytes(job, tile), limits.task_bytes);
+    std::optional<Task> task;
+    if (parts <= 1) {
+      task = builder.Build(job, tile);
+      if (task->buffer_bytes <= limits.task_bytes) {
+        tasks.push_back(std::move(*task));
+        continue;
+      }
+      parts = CeilDiv(task->buffer_bytes, limits.task_bytes);
+    }
+    if (std::optional<Cut> cut = BestCut(job, tile, limits, parts, builder)) {
+      todo.push_back(std::move(cut->high));
+      todo.push_back(std::move(cut->low));
+      continue;
+    }
+    if (!task) task = builder.Build(job, tile);
+    if (task->buffer_bytes > limits.memory / 2) return TooLarge(job, target, *task, limits);
+    tasks.push_back(std::move(*task));
+  }
+  return OkStatus();
+}
+
+}  // namespace crossdock::plan
