@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dialects/hf/claim.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "dialects/hf/config_patch.h"
+#include "dialects/hf/infer_letters.h"
+#include "family/detect.h"
+
+namespace crossdock::dialects::hf {
+namespace {
+
+constexpr std::size_t kNamesShown = 20;
+
+std::int64_t BytesOf(const Entry& entry) {
+  const auto bytes = ByteSize(entry.dtype, entry.shape);
+  return bytes ? *bytes : 0;  // the reader has checked it
+}
+
+/// Buffers that old checkpoints carry and models compute anew; "" when the name is none.
+std::string_view BufferReason(std::string_view name) {
+  if (name.ends_with("rotary_emb.inv_freq") || name.ends_with(".inv_freq")) return "computed anew by the model (rotary frequencies)";
+  if (name.ends_with("._extra_state")) return "Transformer Engine's own state, no weight";
+  if (name.ends_with(".masked_bias") || name.ends_with(".attn.bias") || name.ends_with(".attention.bias") ||
+      name.ends_with(".rotary_emb.cos_cached") || name.ends_with(".rotary_emb.sin_cached")) {
+    return "a buffer that the model computes anew (masks, cached rotary values)";
+  }
+  return {};
+}
+
+std::string List(const std::vector<std::string>& names) {
+  std::string out;
+  for (std::size_t i = 0; i < names.size() && i < kNamesShown; ++i) out += (i == 0 ? "`" : ", `") + Printable(names[i]) + "`";
+  if (names.size() > kNamesShown) out += fmt::format(" and {} more", names.size() - kNamesShown);
+  return out;
+}
+
+Result<const family::FamilyFile*> ChooseFamily(const ReadOptions& options, const family::ModelConfig& config) {
+  if (options.family != nullptr) return options.family;
+  std::vector<const family::FamilyFile*> families;
+  for (const family::FamilyFile& file : family::BuiltinFamilies()) families.push_back(&file);
+  return family::DetectByConfig(config, families);
+}
+
+Status RefuseQuantized(const Value& config) {
+  const Value* quantization = config.Find("quantization_config");
+  if (quantization == nullptr || quantization->is_null()) return OkStatus();
+  return MakeError(ErrorCode::kUnsupported, "the weights are quantized: reading such checkpoints is planned")
+      .WithFound("quantization_config " + Printable(quantization->GetString("quant_method").value_or("without a method")))
+      .WithHint("convert the unquantized checkpoint");
+}
+
+/// The template's configuration with the sizes of the tensors at hand.
+Status UseTemplate(Reading* reading, const ReadOptions& options) {
+  HubState& hub = reading->hub;
+  hub.config = *options.template_config;
+  CROSSDOCK_ASSIGN_OR_RETURN(hub.family, ChooseFamily(options, hub.config));
+  CROSSDOCK_ASSIGN_OR_RETURN(const family::Letters of_template, family::EvaluateLetters(*hub.family, hub.config));
+  const auto shape_of = [&](std::string_view name) -> const Shape* {
+    const std::int32_t at = FindTensor(*reading->source, reading->prefix, name);
+    return at < 0 ? nullptr : &reading->source->entries[static_cast<std::size_t>(at)].shape;
+  };
+  CROSSDOCK_ASSIGN_OR_RETURN(const family::Letters letters, InferLetters(*hub.family, of_template, shape_of));
+  CROSSDOCK_RETURN_IF_ERROR(PatchLetters(*hub.family, letters, &hub.config.values));
+  if (shape_of(kEmbedding) != nullptr && shape_of(kHead) == nullptr) hub.config.values.Set("tie_word_embeddings", Value(true));
+  hub.notices.push_back("no config.json beside the weights: the template gives the architecture, the tensors the sizes");
+  return OkStatus();
+}
+
+}  // namespace
+
+void AddLeftOut(std::vector<LeftOut>* left, std::string name, std::string reason, std::int64_t bytes) {
+  for (LeftOut& one : *left) {
+    if (one.reason != reason) continue;
+    ++one.count;
+    one.bytes += bytes;
+    return;
+  }
+  left->push_back({std::move(name), std::move(reason), 1, bytes});
+}
+
+Result<Reading> StartReading(const Catalog& source, const ReadOptions& options, std::string prefix) {
+  Reading reading;
+  reading.source = &source;
+  reading.prefix = std::move(prefix);
+  reading.claimed.resize(source.entries.size(), false);
+  HubState& hub = reading.hub;
+  if (const auto config = source.objects.find("config.json"); config != source.objects.end()) {
+    hub.config = {"hf", config->second};
+    CROSSDOCK_RETURN_IF_ERROR(RefuseQuantized(hub.config.values));
+    CROSSDOCK_ASSIGN_OR_RETURN(hub.family, ChooseFamily(options, hub.config));
+  } else if (options.template_config && options.template_config->words == "hf") {
+    CROSSDOCK_RETURN_IF_ERROR(UseTemplate(&reading, options));
+  } else {
+    return MakeError(ErrorCode::kIncomplete, "no config.json beside the weights")
+        .WithPath(source.root)
+        .WithHint("give the directory of a model with the same architecture as --hf-template");
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(hub.letters, family::EvaluateLetters(*hub.family, hub.config));
+  CROSSDOCK_ASSIGN_OR_RETURN(hub.conditions, family::EvaluateConditions(*hub.family, hub.config));
+  family::BindOptions bind;
+  bind.dialect = "hf";
+  CROSSDOCK_ASSIGN_OR_RETURN(reading.binding, family::Bind(*hub.family, hub.letters, hub.conditions, bind));
+  for (const family::HubTensor& tensor : reading.binding.hub) hub.order.push_back(tensor.name);
+  for (const SideFile& file : source.side_files) hub.side_files.push_back(file);
+  hub.notices.insert(hub.notices.begin(), source.notices.begin(), source.notices.end());
+  return reading;
+}
+
+std::int32_t FindTensor(const Catalog& source, std::string_view prefix, std::string_view hub_name) {
+  std::string name = std::string(prefix) + std::string(hub_name);
+  const std::int32_t at = source.Find(name);
+  if (at >= 0 || !hub_name.starts_with("model.")) return at;
+  return source.Find(std::string(prefix) + std::string(hub_name.substr(6)));  // a base model saved without its head
+}
+
+Status ClaimParams(Reading* reading) {
+  const Catalog& source = *reading->source;
+  std::int64_t unprefixed = 0;
+  for (const family::HubTensor& wanted : reading->binding.hub) {
+    const std::int32_t at = FindTensor(source, reading->prefix, wanted.name);
+    if (at < 0) {
+      reading->missing.push_back(wanted.name);
+      continue;
+    }
+    const auto index = static_cast<std::size_t>(at);
+    const Entry& entry = source.entries[index];
+    if (reading->claimed[index]) {
+      reading->missing.push_back(wanted.name);  // the family file names one tensor twice
+      continue;
+    }
+    reading->claimed[index] = true;
+    if (!entry.name.ends_with(wanted.name)) ++unprefixed;
+    if (entry.shape != wanted.shape) {
+      reading->mismatched.push_back(fmt::format("{}: expected {}, found {}", entry.name, ToString(wanted.shape), ToString(entry.shape)));
+      continue;
+    }
+    if (!IsFloating(entry.dtype) || BitsOf(entry.dtype) < 16) {
+      return MakeError(ErrorCode::kUnsupported, "a weight of this type is not carried in this version")
+          .WithTensor(entry.name)
+          .WithExpected("F64, F32, F16 or BF16")
+          .WithFound(std::string(DTypeName(entry.dtype)));
+    }
+    reading->hub.tensors.push_back({wanted.name, Slot::kParam, entry.dtype, entry.shape, expr::Leaf(at, entry.dtype, entry.shape)});
+  }
+  if (unprefixed > 0) {
+    reading->hub.notices.push_back(fmt::format("{} names lack the prefix `model.`, which is added", unprefixed));
+  }
+  return OkStatus();
+}
+
+void SortOutRest(Reading* reading, bool allow_unknown) {
+  const Catalog& source = *reading->source;
+  const auto& conditions = reading->hub.conditions;
+  const bool untied = std::find(conditions.begin(), conditions.end(), "untied") != conditions.end();
+  for (std::size_t i = 0; i < source.entries.size(); ++i) {
+    if (reading->claimed[i]) continue;
+    const Entry& entry = source.entries[i];
+    std::string_view name = entry.name;
+    if (name.starts_with(reading->prefix)) name.remove_prefix(reading->prefix.size());
+    if (const std::string_view reason = BufferReason(name); !reason.empty()) {
+      AddLeftOut(&reading->hub.left_out, entry.name, std::string(reason), BytesOf(entry));
+    } else if (name == kHead && !untied && FindTensor(source, reading->prefix, kEmbedding) >= 0) {
+      reading->hub.tied = TiedPair{FindTensor(source, reading->prefix, kEmbedding), static_cast<std::int32_t>(i)};
+      AddLeftOut(&reading->hub.left_out, entry.name, "tied to the embedding, which stands for both", BytesOf(entry));
+    } else if (allow_unknown) {
+      AddLeftOut(&reading->hub.left_out, entry.name, "no rule of the family names it (--allow unknown-tensors)", BytesOf(entry));
+    } else {
+      reading->unknown.push_back(entry.name);
+    }
+  }
+}
+
+Status Report(const Reading& reading) {
+  if (reading.missing.empty() && reading.unknown.empty() && reading.mismatched.empty()) return OkStatus();
+  std::string message;
+  const auto add = [&](const std::vector<std::string>& names, std::string_view what) {
+    if (names.empty()) return;
+    message += fmt::format("{}{} {}: {}", message.empty() ? "" : "; ", names.size(), what, List(names));
+  };
+  add(reading.missing, "tensors of the model are missing");
+  add(reading.mismatched, "tensors have another shape than the configuration says");
+  add(reading.unknown, fmt::format("tensors are unknown to the family {}", reading.hub.family->name));
+  const ErrorCode code = !reading.missing.empty()      ? ErrorCode::kIncomplete
+                         : !reading.mismatched.empty() ? ErrorCode::kCorrupt
+                                                       : ErrorCode::kUnsupported;
+  const std::string& first = !reading.missing.empty()      ? reading.missing[0]
+                             : !reading.mismatched.empty() ? reading.mismatched[0]
+                                                           : reading.unknown[0];
+  return MakeError(code, message)
+      .WithPath(reading.source->root)
+      .WithTensor(first.substr(0, first.find(": expected")))
+      .WithHint(!reading.missing.empty()      ? "the checkpoint is incomplete, or its config.json is another model's"
+                : !reading.mismatched.empty() ? "config.json and weights belong to different models"
+                                              : "--allow unknown-tensors leaves them behind; --family or --rules choose other rules");
+}
+
+}  // namespace crossdock::dialects::hf

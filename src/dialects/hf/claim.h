@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  What reading Hugging Face names and reading full state share: which source tensor is which hub tensor.
+/// All that is missing, unknown or of a wrong shape is collected and told in one error (Report).
+/// Invariant: an entry is claimed at most once. Ownership: the source catalog and the family outlive a Reading.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dialects/dialect.h"
+#include "dialects/hf/hf_dialect.h"
+
+namespace crossdock::dialects::hf {
+
+inline constexpr std::string_view kHead = "lm_head.weight";
+inline constexpr std::string_view kEmbedding = "model.embed_tokens.weight";
+
+struct Reading {
+  const Catalog* source = nullptr;
+  std::string prefix;                       ///< before each parameter's name: "" or "param/"
+  HubState hub;
+  family::Binding binding;
+  std::vector<bool> claimed;                ///< an entry of the source each
+  std::vector<std::string> missing, unknown, mismatched;
+};
+
+/// Configuration (the source's own, else the template's with the sizes that the tensors have), family, letters, binding.
+[[nodiscard]] Result<Reading> StartReading(const Catalog& source, const ReadOptions& options, std::string prefix);
+
+/// The entry `prefix` + hub name, also spelled without `model.`; -1 when absent.
+[[nodiscard]] std::int32_t FindTensor(const Catalog& source, std::string_view prefix, std::string_view hub_name);
+
+/// Claims the parameters. Shapes are checked against the binding.
+[[nodiscard]] Status ClaimParams(Reading* reading);
+
+/// What nobody claimed: buffers are left out by name and reason, a tied head is remembered, the rest is unknown.
+void SortOutRest(Reading* reading, bool allow_unknown);
+
+/// One error for everything that is wrong, or OK.
+[[nodiscard]] Status Report(const Reading& reading);
+
+/// Adds to the item of `left` with the same reason, or appends one.
+void AddLeftOut(std::vector<LeftOut>* left, std::string name, std::string reason, std::int64_t bytes);
+
+}  // namespace crossdock::dialects::hf

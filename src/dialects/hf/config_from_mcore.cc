@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+/// config.json from Megatron's arguments alone. Names of arguments: Megatron-LM 0.20 arguments.py; fields: transformers 4.57
+/// and 5.24 (LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config), which both read the result.
+#include <fmt/format.h>
+
+#include "dialects/hf/config.h"
+#include "dialects/hf/config_patch.h"
+#include "dialects/hf/rope.h"
+
+namespace crossdock::dialects::hf {
+namespace {
+
+Error Unsupported(std::string_view argument, const Value* found, std::string expected) {
+  return MakeError(ErrorCode::kUnsupported, fmt::format("Megatron's argument `{}` has no counterpart in this family's config.json", argument))
+      .WithExpected(std::move(expected))
+      .WithFound(found == nullptr ? "absent" : Printable(ToJson(*found, 0)));
+}
+
+/// Arguments that would change what the weights mean; absent or null is fine.
+Status CheckArchitecture(const Value& args) {
+  const auto must_be = [&](std::string_view name, bool wanted) -> Status {
+    const auto value = args.GetBool(name);
+    if (!value || *value == wanted) return OkStatus();
+    return Unsupported(name, args.Find(name), wanted ? "true" : "false");
+  };
+  CROSSDOCK_RETURN_IF_ERROR(must_be("rotary_interleaved", false));
+  CROSSDOCK_RETURN_IF_ERROR(must_be("apply_layernorm_1p", false));
+  CROSSDOCK_RETURN_IF_ERROR(must_be("layernorm_zero_centered_gamma", false));
+  CROSSDOCK_RETURN_IF_ERROR(must_be("add_bias_linear", false));
+  CROSSDOCK_RETURN_IF_ERROR(must_be("swiglu", true));
+  CROSSDOCK_RETURN_IF_ERROR(must_be("squared_relu", false));
+  CROSSDOCK_RETURN_IF_ERROR(must_be("apply_residual_connection_post_layernorm", false));
+  if (const auto text = args.GetString("normalization"); text && *text != "RMSNorm") {
+    return Unsupported("normalization", args.Find("normalization"), "RMSNorm");
+  }
+  if (const auto percent = args.GetFloat("rotary_percent"); percent && *percent != 1.0) {
+    return Unsupported("rotary_percent", args.Find("rotary_percent"), "1.0");
+  }
+  if (const Value* window = args.Find("window_size"); window != nullptr && !window->is_null()) {
+    return Unsupported("window_size", window, "absent").WithHint("give --hf-template: it says which layers slide");
+  }
+  return OkStatus();
+}
+
+Result<Rope> RopeOf(const Value& args) {
+  Rope rope;
+  rope.theta = args.GetFloat("rotary_base");
+  if (const auto kind = args.GetString("position_embedding_type"); kind && *kind != "rope") {
+    return Unsupported("position_embedding_type", args.Find("position_embedding_type"), "rope")
+        .WithHint("this scaling of positions is unknown here");
+  }
+  if (args.GetBool("use_rope_scaling").value_or(false)) {
+    // The factors besides the first are constants in Megatron-Core's RotaryEmbedding.
+    rope.type = "llama3";
+    rope.factors.Set("factor", Value(args.GetFloat("rope_scaling_factor").value_or(8.0)));
+    rope.factors.Set("high_freq_factor", Value(4.0));
+    rope.factors.Set("low_freq_factor", Value(1.0));
+    rope.factors.Set("original_max_position_embeddings", Value(8192));
+  }
+  if (const auto factor = args.GetFloat("rotary_seq_len_interpolation_factor"); factor && *factor != 1.0) {
+    if (rope.type != "default") {
+      return Unsupported("rotary_seq_len_interpolation_factor", args.Find("rotary_seq_len_interpolation_factor"),
+                         "absent beside use_rope_scaling");
+    }
+    rope.type = "linear";
+    rope.factors.Set("factor", Value(*factor));
+  }
+  return rope;
+}
+
+void Copy(const Value& args, std::string_view from, std::string_view to, Value* config) {
+  if (const Value* value = args.Find(from); value != nullptr && !value->is_null()) config->Set(to, *value);
+}
+
+}  // namespace
+
+Result<Value> ConfigFromMcoreArgs(const family::FamilyFile& family, const Value& args) {
+  CROSSDOCK_RETURN_IF_ERROR(CheckArchitecture(args));
+  const family::ModelConfig words{"mcore", args};
+  CROSSDOCK_ASSIGN_OR_RETURN(const family::Letters letters, family::EvaluateLetters(family, words));
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> conditions, family::EvaluateConditions(family, words));
+  CROSSDOCK_ASSIGN_OR_RETURN(const Rope rope, RopeOf(args));
+  Value config = Value::MakeDict();
+  if (!family.architectures.empty()) {
+    config.Set("architectures", Value::MakeList({Value(family.architectures[0])}));
+  }
+  config.Set("attention_bias", Value(false));  // the families with biases on q, k, v have them without being told
+  Copy(args, "attention_dropout", "attention_dropout", &config);
+  config.Set("hidden_act", Value("silu"));
+  Copy(args, "init_method_std", "initializer_range", &config);
+  Copy(args, "max_position_embeddings", "max_position_embeddings", &config);
+  config.Set("model_type", Value(family.model_type));
+  for (const auto& [letter, value] : letters) {
+    const std::string path = PathOfLetter(family, letter, config);
+    if (!path.empty()) SetPath(&config, path, Value(value));
+  }
+  Copy(args, "layernorm_epsilon", "rms_norm_eps", &config);
+  Copy(args, "norm_epsilon", "rms_norm_eps", &config);
+  WriteRope(rope, &config);
+  config.Set("sliding_window", Value());  // MistralConfig's default is 4096, not none
+  const bool untied = std::find(conditions.begin(), conditions.end(), "untied") != conditions.end();
+  config.Set("tie_word_embeddings", Value(!untied));
+  config.Set("use_cache", Value(true));
+  config.Set("use_sliding_window", Value(false));
+  return config;
+}
+
+}  // namespace crossdock::dialects::hf

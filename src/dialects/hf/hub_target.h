@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  What writing a Hugging Face directory and writing full state share: entries, casts, config.json, side files.
+/// Threads: functions are pure.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dialects/dialect.h"
+
+namespace crossdock::dialects::hf {
+
+/// Entries with their expressions while a target is put together; Finish sorts both.
+struct Draft {
+  std::vector<std::pair<Entry, expr::Expr>> tensors;
+  std::int64_t cast = 0;                  ///< tensors whose dtype changes
+  std::string cast_text;                  ///< "F32 to BF16"
+
+  /// Adds a whole tensor; floating parameters take `dtype` unless a keep pattern names them.
+  [[nodiscard]] Status Add(std::string name, const std::string& hub_name, Slot slot, DType source_dtype, const Shape& shape,
+                           expr::Expr expr, const TargetOptions& options);
+  void Finish(TargetState* target);
+};
+
+/// Adds config.json (patched, or rebuilt) and the side files, with what there is to say about them.
+[[nodiscard]] Status AddConfigAndSideFiles(const HubState& hub, const TargetOptions& options, DType param_dtype,
+                                           TargetState* target);
+
+/// The dtype that most bytes of the parameters have.
+[[nodiscard]] DType MainDType(const Draft& draft);
+
+}  // namespace crossdock::dialects::hf

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <tuple>
+
+#include "dialects/hf/claim.h"
+#include "dialects/hf/extras.h"
+#include "dialects/hf/full_state.h"
+#include "dialects/hf/hf_dialect.h"
+
+namespace crossdock::dialects::hf {
+namespace {
+
+Status CheckFormat(const Value& metadata, HubState* hub) {
+  const auto format = metadata.GetString("format");
+  if (format == kFullStateFormat) return OkStatus();
+  if (!format || *format == "pt") {
+    hub->notices.push_back(fmt::format("the metadata names no full-state format; read as {}", kFullStateFormat));
+    return OkStatus();
+  }
+  const bool ling = *format == "ling3-muon-full-state-v1";
+  return MakeError(ErrorCode::kUnsupported, ling ? "full-state files of this converter are recognised but not read yet: support is planned"
+                                                 : "a full-state format that this version does not know")
+      .WithTensor("__metadata__.format")
+      .WithExpected(std::string(kFullStateFormat))
+      .WithFound(Printable(*format));
+}
+
+Result<std::optional<std::int64_t>> MetadataInteger(const Value& metadata, std::string_view key) {
+  const auto text = metadata.GetString(key);
+  if (!text || text->empty()) return std::optional<std::int64_t>();
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error != std::errc{} || end != text->data() + text->size()) {
+    return MakeError(ErrorCode::kCorrupt, "the metadata holds no number where one must be")
+        .WithTensor("__metadata__." + std::string(key))
+        .WithFound(Printable(*text));
+  }
+  return std::optional<std::int64_t>(value);
+}
+
+Status ReadCounters(const Value& metadata, const Value& meta, HubState* hub) {
+  Counters& c = hub->counters;
+  for (const auto& [key, value] : meta.as_dict()->items) {
+    const std::string& name = *key.as_string();
+    std::optional<std::int64_t>* place = name == "meta/step"         ? &c.step
+                                         : name == "meta/adam_count" ? &c.adam_count
+                                         : name == "meta/muon_count" ? &c.muon_count
+                                                                     : nullptr;
+    if (place == nullptr) {
+      return MakeError(ErrorCode::kUnsupported, "a counter that no place is known for")
+          .WithTensor(name)
+          .WithExpected("meta/step, meta/adam_count or meta/muon_count");
+    }
+    if (*value.as_int() < 0) {
+      return MakeError(ErrorCode::kCorrupt, "a counter is negative").WithTensor(name).WithFound(std::to_string(*value.as_int()));
+    }
+    *place = *value.as_int();
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const auto step, MetadataInteger(metadata, "step"));
+  if (step && c.step && *step != *c.step) {
+    return MakeError(ErrorCode::kCorrupt, "tensor and metadata disagree about the step")
+        .WithTensor("meta/step")
+        .WithExpected(fmt::format("{} (metadata)", *step))
+        .WithFound(std::to_string(*c.step));
+  }
+  if (!c.step) c.step = step;
+  CROSSDOCK_ASSIGN_OR_RETURN(c.consumed_train_samples, MetadataInteger(metadata, "consumed_train_samples"));
+  return OkStatus();
+}
+
+/// The optimizer's copy of a parameter: its shape, or the same elements in one row.
+Result<expr::Expr> InShape(std::int32_t at, const Entry& entry, const Shape& wanted) {
+  expr::Expr leaf = expr::Leaf(at, entry.dtype, entry.shape);
+  if (entry.shape == wanted) return leaf;
+  const std::int64_t count = CheckedCount(wanted);
+  if (entry.shape.size() == 1 && entry.shape[0] == count) return expr::Reshape(std::move(leaf), wanted);
+  return MakeError(ErrorCode::kCorrupt, "optimizer state does not have its parameter's shape")
+      .WithTensor(entry.name)
+      .WithExpected(fmt::format("{} or [{}]", ToString(wanted), count))
+      .WithFound(ToString(entry.shape));
+}
+
+Status ClaimOptimizer(Reading* reading) {
+  const Catalog& source = *reading->source;
+  std::vector<HubTensor> found;
+  for (const HubTensor& param : reading->hub.tensors) {
+    for (const Slot slot : kAllSlots) {
+      if (slot == Slot::kParam) continue;
+      const std::int32_t at = FindTensor(source, FullStateName(slot, ""), param.name);
+      if (at < 0) continue;
+      const auto index = static_cast<std::size_t>(at);
+      const Entry& entry = source.entries[index];
+      reading->claimed[index] = true;
+      if (!IsFloating(entry.dtype) || BitsOf(entry.dtype) < 16) {
+        return MakeError(ErrorCode::kUnsupported, "optimizer state of this type is not carried").WithTensor(entry.name)
+            .WithExpected("F64, F32, F16 or BF16").WithFound(std::string(DTypeName(entry.dtype)));
+      }
+      CROSSDOCK_ASSIGN_OR_RETURN(expr::Expr expr, InShape(at, entry, param.shape));
+      found.push_back({param.name, slot, entry.dtype, param.shape, std::move(expr)});
+    }
+  }
+  for (HubTensor& tensor : found) reading->hub.tensors.push_back(std::move(tensor));
+  return OkStatus();
+}
+
+/// State of a head that is tied to the embedding: the embedding's own counts.
+void LeaveTiedOptimizer(Reading* reading) {
+  if (!reading->hub.tied) return;
+  for (const Slot slot : kAllSlots) {
+    if (slot == Slot::kParam) continue;
+    const std::int32_t at = reading->source->Find(FullStateName(slot, kHead));
+    if (at < 0 || reading->claimed[static_cast<std::size_t>(at)]) continue;
+    const Entry& entry = reading->source->entries[static_cast<std::size_t>(at)];
+    const auto bytes = ByteSize(entry.dtype, entry.shape);
+    reading->claimed[static_cast<std::size_t>(at)] = true;
+    AddLeftOut(&reading->hub.left_out, entry.name, "state of a head that is tied: the embedding's own counts", bytes ? *bytes : 0);
+  }
+}
+
+bool HoldsTiedHead(const Reading& reading) {
+  const auto& words = reading.hub.conditions;
+  return std::find(words.begin(), words.end(), "untied") == words.end() && FindTensor(*reading.source, kParamPrefix, kHead) >= 0;
+}
+
+void NameOptimizer(const Value& metadata, HubState* hub) {
+  if (const auto optimizer = metadata.GetString("optimizer")) hub->optimizer = *optimizer;
+  if (!hub->optimizer.empty()) return;
+  for (const HubTensor& tensor : hub->tensors) {
+    if (tensor.slot == Slot::kMuonMu) hub->optimizer = "muon";
+    if (tensor.slot == Slot::kAdamMu && hub->optimizer.empty()) hub->optimizer = "adam";
+  }
+}
+
+}  // namespace
+
+Result<HubState> ReadFullState(const Catalog& source, const ReadOptions& options) {
+  const auto object = [&](const char* name) {
+    const auto at = source.objects.find(name);
+    return at == source.objects.end() ? Value::MakeDict() : at->second;
+  };
+  const Value metadata = object("__metadata__");
+  HubState probe;
+  CROSSDOCK_RETURN_IF_ERROR(CheckFormat(metadata, &probe));
+  CROSSDOCK_ASSIGN_OR_RETURN(Reading reading, StartReading(source, options, std::string(kParamPrefix)));
+  HubState& hub = reading.hub;
+  for (std::string& notice : probe.notices) hub.notices.push_back(std::move(notice));
+  CROSSDOCK_RETURN_IF_ERROR(ReadCounters(metadata, object("meta"), &hub));
+  CROSSDOCK_RETURN_IF_ERROR(ClaimParams(&reading));
+  CROSSDOCK_RETURN_IF_ERROR(ClaimOptimizer(&reading));
+  if (HoldsTiedHead(reading)) {
+    hub.tied = TiedPair{FindTensor(source, kParamPrefix, kEmbedding), FindTensor(source, kParamPrefix, kHead)};
+    LeaveTiedOptimizer(&reading);
+  }
+  SortOutRest(&reading, options.allow_unknown_tensors);
+  CROSSDOCK_RETURN_IF_ERROR(Report(reading));
+  NameOptimizer(metadata, &hub);
+  if (const auto text = metadata.GetString("crossdock_extras")) {
+    CROSSDOCK_ASSIGN_OR_RETURN(Extras extras, DecodeExtras(*text));
+    hub.extras = std::move(extras.values);
+    hub.extras_words = std::move(extras.words);
+  }
+  std::sort(hub.tensors.begin(), hub.tensors.end(),
+            [](const HubTensor& a, const HubTensor& b) { return std::tie(a.name, a.slot) < std::tie(b.name, b.slot); });
+  hub.load_hint = fmt::format("crossdock convert \"{}\" OUT --to hf|megatron", Printable(source.root, 4096));
+  return std::move(hub);
+}
+
+}  // namespace crossdock::dialects::hf
