@@ -35,15 +35,20 @@ struct ExecuteOptions {
   bool resume = false;             ///< a journal in the staging directory says which tasks are done
   std::function<void(const Progress&)> on_progress;  ///< called from worker threads, one at a time, at most ~10/s
   std::stop_token stop;
+  /// Done tasks are made durable and journalled whenever this much was written, or every 5 seconds.
+  std::int64_t journal_bytes = std::int64_t{1} << 30U;
 };
 
 struct ExecuteReport {
   std::int64_t bytes_read = 0;     ///< what was asked of source files, frames included
   std::int64_t bytes_written = 0;
   std::int64_t tasks_resumed = 0;  ///< taken over from the journal
+  std::vector<std::string> notices;  ///< e.g. that a journal could not be used and the run started over
   std::vector<Digest> digests;     ///< a target entry each; over the row-major bytes of its chunks in order
 };
 
+/// With `resume`, a journal of the same plan is taken over; one of another plan is kUsage; an unreadable one, or one
+/// whose files are gone, means starting over with a notice.
 /// Creates the placement's files in `staging_dir`, works off the plan, seals every chunk and syncs every file.
 /// `target` is the placed catalog of `writer`. Metadata files and the commit are the caller's.
 [[nodiscard]] Result<ExecuteReport> Execute(const plan::Plan& plan, io::Storage& source_storage,

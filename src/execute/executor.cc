@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "execute/executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "execute/box_runs.h"
+#include "execute/chunk_sums.h"
+#include "execute/journal.h"
+#include "execute/memory_budget.h"
+#include "execute/progress.h"
+#include "execute/source_files.h"
+#include "execute/target_files.h"
+#include "execute/task_runner.h"
+#include "io/staging.h"
+
+namespace crossdock::execute {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kJournalInterval = std::chrono::seconds(5);
+constexpr std::int64_t kJournalLimit = std::int64_t{1} << 30U;
+
+const Entry& EntryOf(const Catalog& catalog, std::int32_t entry) {
+  return catalog.entries[static_cast<std::size_t>(entry)];
+}
+
+/// Elements that fill no whole bytes are stored by nobody yet; the kernels do not know them.
+Status CheckWholeBytes(const plan::Plan& plan, const Catalog& source, const Catalog& target) {
+  const auto check = [](const Entry& entry) -> Status {
+    if (BitsOf(entry.dtype) % 8 == 0) return OkStatus();
+    return MakeError(ErrorCode::kUnsupported, fmt::format("{} tensors cannot be moved yet", DTypeName(entry.dtype)))
+        .WithTensor(entry.name);
+  };
+  for (const plan::Task& task : plan.tasks) {
+    for (const plan::Read& read : task.reads) CROSSDOCK_RETURN_IF_ERROR(check(EntryOf(source, read.entry)));
+    for (const plan::Output& output : task.outputs) {
+      CROSSDOCK_RETURN_IF_ERROR(check(EntryOf(target, output.entry)));
+    }
+  }
+  return OkStatus();
+}
+
+std::int64_t OutputBytes(const plan::Task& task) {
+  std::int64_t bytes = 0;
+  for (const plan::Output& output : task.outputs) bytes += output.bytes;
+  return bytes;
+}
+
+/// One run of a plan.
+class Execution {
+ public:
+  Execution(const plan::Plan& plan, io::Storage& source_storage, const formats::CheckpointReader& source,
+            io::Storage& target_storage, std::string staging_dir, const formats::Placement& placement,
+            const formats::CheckpointWriter& writer, const ExecuteOptions& options)
+      : plan_(plan),
+        storage_(target_storage),
+        dir_(std::move(staging_dir)),
+        options_(options),
+        kinds_{placement.wants_crc32, options.digests},
+        done_(plan.tasks.size(), false),
+        sources_(source_storage, source.catalog()),
+        targets_(target_storage, dir_, placement.catalog),
+        sums_(placement.catalog, kinds_),
+        progress_(options.on_progress, plan.bytes_written),
+        shared_{plan, source, writer, placement, sources_, targets_, sums_, progress_,
+                [this] { return failed_.load(std::memory_order_relaxed) || options_.stop.stop_requested(); }} {}
+
+  Result<ExecuteReport> Run();
+
+ private:
+  Status Prepare();
+  Status StartAnew();
+  /// True when the journal was taken over.
+  Result<bool> Resume();
+  bool Fits(const JournalContent& content) const;
+  Status SealEmptyChunks();
+  Status RunWorkers();
+  void Work(TaskRunner& runner);
+  Status RunTask(TaskRunner& runner, std::int64_t index);
+  Status Flush(std::vector<DoneTask> batch);
+  Status FlushIfDue();
+  void Fail(std::int64_t task, Error error);
+  Status Outcome();
+
+  const plan::Plan& plan_;
+  io::Storage& storage_;
+  const std::string dir_;
+  const ExecuteOptions& options_;
+  const SumKinds kinds_;
+  std::vector<bool> done_;               ///< written before the workers start, read by them
+  SourceFiles sources_;
+  TargetFiles targets_;
+  ChunkSums sums_;
+  ProgressMeter progress_;
+  std::atomic<std::int64_t> next_ = 0;
+  std::atomic<bool> failed_ = false;
+  const SharedWork shared_;
+  ExecuteReport report_;
+  std::optional<Journal> journal_;
+
+  std::mutex mutex_;                     ///< guards what follows
+  std::optional<std::pair<std::int64_t, Error>> error_;
+  std::vector<DoneTask> pending_;        ///< done, not yet durable
+  std::int64_t pending_bytes_ = 0;
+  Clock::time_point last_flush_ = Clock::now();
+  bool flushing_ = false;
+  bool flush_failed_ = false;
+};
+
+Result<ExecuteReport> Execution::Run() {
+  CROSSDOCK_RETURN_IF_ERROR(CheckWholeBytes(plan_, shared_.source.catalog(), shared_.placement.catalog));
+  CROSSDOCK_RETURN_IF_ERROR(Prepare());
+  auto worked = RunWorkers();
+  if (!worked) {
+    // What was done so far is worth keeping. After a failed sync nobody knows what is durable: nothing is journalled.
+    if (!flush_failed_) (void)Flush(std::exchange(pending_, {}));
+    return worked.error();
+  }
+  CROSSDOCK_RETURN_IF_ERROR(Flush(std::exchange(pending_, {})));
+  progress_.Tell("");
+  report_.bytes_read = sources_.bytes_read();
+  report_.bytes_written = targets_.bytes_written();
+  report_.digests = sums_.EntryDigests();
+  return std::move(report_);
+}
+
+Status Execution::Prepare() {
+  CROSSDOCK_ASSIGN_OR_RETURN(const bool resumed, Resume());
+  if (!resumed) CROSSDOCK_RETURN_IF_ERROR(StartAnew());
+  for (std::size_t i = 0; i < plan_.tasks.size(); ++i) {
+    if (done_[i]) continue;
+    sources_.Expect(plan_.tasks[i]);
+    targets_.Expect(plan_.tasks[i]);
+  }
+  CROSSDOCK_RETURN_IF_ERROR(targets_.WriteFrames(shared_.placement.frames));
+  return SealEmptyChunks();
+}
+
+Status Execution::StartAnew() {
+  const std::string path = io::JournalPath(dir_);
+  if (io::Exists(storage_, path)) {
+    // Before its files are made anew: else a crash in between would leave a journal that speaks of empty files.
+    CROSSDOCK_RETURN_IF_ERROR(storage_.RemoveFile(path));
+    CROSSDOCK_RETURN_IF_ERROR(storage_.SyncDir(dir_));
+  }
+  CROSSDOCK_RETURN_IF_ERROR(targets_.Create());
+  const JournalHeader header{plan_.hash, static_cast<std::int64_t>(plan_.tasks.size()), kinds_};
+  CROSSDOCK_ASSIGN_OR_RETURN(journal_, Journal::Create(storage_, path, header));
+  return OkStatus();
+}
+
+Result<bool> Execution::Resume() {
+  const std::string path = io::JournalPath(dir_);
+  if (!options_.resume || !io::Exists(storage_, path)) return false;
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::string text, io::ReadSmallFile(storage_, path, kJournalLimit));
+  const auto content = ParseJournal(text);
+  if (content && content->header.plan_hash != plan_.hash) {
+    return MakeError(ErrorCode::kUsage, "the interrupted run was another conversion: source, options or version differ")
+        .WithPath(path)
+        .WithExpected(plan_.hash)
+        .WithFound(content->header.plan_hash)
+        .WithHint("repeat the command as it was, or start over without --resume");
+  }
+  if (!content || !Fits(*content)) {
+    report_.notices.push_back("the interrupted run's journal cannot be used: the conversion starts over");
+    return false;
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(journal_, Journal::Continue(storage_, path, *content));
+  for (const DoneTask& done : content->done) {
+    const auto index = static_cast<std::size_t>(done.task);
+    if (done_[index]) continue;
+    done_[index] = true;
+    CROSSDOCK_RETURN_IF_ERROR(JoinSums(shared_, done));
+    progress_.Add(OutputBytes(plan_.tasks[index]), "");
+    ++report_.tasks_resumed;
+  }
+  return true;
+}
+
+bool Execution::Fits(const JournalContent& content) const {
+  if (content.header.kinds != kinds_ || content.header.tasks != static_cast<std::int64_t>(plan_.tasks.size())) {
+    return false;
+  }
+  if (!targets_.AllPresent()) return false;
+  return std::all_of(content.done.begin(), content.done.end(),
+                     [&](const DoneTask& done) { return done.sums.size() == CountPieces(shared_, done.task); });
+}
+
+Status Execution::SealEmptyChunks() {
+  if (!kinds_.crc32) return OkStatus();
+  const auto& entries = shared_.placement.catalog.entries;
+  for (std::size_t e = 0; e < entries.size(); ++e) {
+    for (std::size_t c = 0; c < entries[e].chunks.size(); ++c) {
+      if (entries[e].chunks[c].bytes.length != 0) continue;
+      CROSSDOCK_ASSIGN_OR_RETURN(
+          const auto frames, shared_.writer.Seal(static_cast<std::int32_t>(e), static_cast<std::int32_t>(c), 0));
+      CROSSDOCK_RETURN_IF_ERROR(targets_.WriteFrames(frames));
+    }
+  }
+  return OkStatus();
+}
+
+Status Execution::RunWorkers() {
+  CROSSDOCK_ASSIGN_OR_RETURN(const MemoryBudget budget, MemoryBudget::For(plan_, options_.threads, options_.memory));
+  std::vector<TaskRunner> runners;
+  for (int i = 0; i < budget.workers; ++i) {
+    CROSSDOCK_ASSIGN_OR_RETURN(TaskRunner runner, TaskRunner::Create(shared_, budget));
+    runners.push_back(std::move(runner));
+  }
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 1; i < runners.size(); ++i) threads.emplace_back([this, &runners, i] { Work(runners[i]); });
+    Work(runners[0]);
+  }
+  return Outcome();
+}
+
+void Execution::Work(TaskRunner& runner) {
+  while (!shared_.stopped()) {
+    const std::int64_t index = next_++;
+    if (index >= static_cast<std::int64_t>(plan_.tasks.size())) return;
+    if (done_[static_cast<std::size_t>(index)]) continue;
+    auto ran = RunTask(runner, index);
+    if (!ran) Fail(index, std::move(ran).error());
+  }
+}
+
+Status Execution::RunTask(TaskRunner& runner, std::int64_t index) {
+  const plan::Task& task = plan_.tasks[static_cast<std::size_t>(index)];
+  CROSSDOCK_ASSIGN_OR_RETURN(DoneTask done, runner.Run(index));
+  CROSSDOCK_RETURN_IF_ERROR(JoinSums(shared_, done));
+  CROSSDOCK_RETURN_IF_ERROR(sources_.Release(task));
+  targets_.Release(task);
+  {
+    const std::lock_guard lock(mutex_);
+    pending_.push_back(std::move(done));
+    pending_bytes_ += OutputBytes(task);
+  }
+  return FlushIfDue();
+}
+
+Status Execution::FlushIfDue() {
+  std::vector<DoneTask> batch;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool due = pending_bytes_ >= options_.journal_bytes || Clock::now() - last_flush_ >= kJournalInterval;
+    if (!due || flushing_ || flush_failed_) return OkStatus();
+    flushing_ = true;
+    batch.swap(pending_);
+    pending_bytes_ = 0;
+  }
+  auto flushed = Flush(std::move(batch));
+  const std::lock_guard lock(mutex_);
+  flushing_ = false;
+  flush_failed_ = !flushed;
+  last_flush_ = Clock::now();
+  return flushed;
+}
+
+/// One at a time: FlushIfDue sees to it while there are workers.
+Status Execution::Flush(std::vector<DoneTask> batch) {
+  CROSSDOCK_RETURN_IF_ERROR(targets_.SyncAll());
+  return journal_->Append(batch);
+}
+
+void Execution::Fail(std::int64_t task, Error error) {
+  // Those that stop because another failed, or because the caller wants it, have nothing to tell.
+  if (error.code == ErrorCode::kCancelled) return;
+  const std::lock_guard lock(mutex_);
+  if (!error_ || task < error_->first) error_ = {task, std::move(error)};
+  failed_ = true;
+}
+
+Status Execution::Outcome() {
+  if (error_) return std::move(error_->second);
+  if (!options_.stop.stop_requested()) return OkStatus();
+  return MakeError(ErrorCode::kCancelled, "interrupted").WithHint("run the same command with --resume to go on");
+}
+
+}  // namespace
+
+Result<ExecuteReport> Execute(const plan::Plan& plan, io::Storage& source_storage,
+                              const formats::CheckpointReader& source, io::Storage& target_storage,
+                              const std::string& staging_dir, const formats::Placement& placement,
+                              const formats::CheckpointWriter& writer, const ExecuteOptions& options) {
+  Execution execution(plan, source_storage, source, target_storage, staging_dir, placement, writer, options);
+  return execution.Run();
+}
+
+}  // namespace crossdock::execute

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  RunMove: carries out one move of a task between two buffers: bytes moved, values cast, scaled or offset.
+/// Values are changed in blocks that fit the first cache, so that a strided cast costs little more than the copy.
+/// Threads: pure.
+#pragma once
+
+#include <cstddef>
+
+#include "plan/plan.h"
+
+namespace crossdock::execute {
+
+/// `from` is the read's buffer (unused for fills), `to` the output's or the scratch. REQUIRES: whole-byte dtypes, and
+/// for every kCast op kernels::CanCast.
+void RunMove(const plan::Move& move, const std::byte* from, std::byte* to);
+
+}  // namespace crossdock::execute

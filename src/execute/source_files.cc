@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "execute/source_files.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace crossdock::execute {
+namespace {
+
+/// Below this a hint costs more than the pages; the whole file goes when it is closed.
+constexpr std::int64_t kWorthDropping = 256 << 10;
+
+std::string ToText(const FileIdentity& id) {
+  return fmt::format("{} bytes, modified {} ns, inode {}", id.size, id.mtime_ns, id.inode);
+}
+
+}  // namespace
+
+SourceFiles::SourceFiles(io::Storage& storage, const Catalog& catalog)
+    : storage_(storage), catalog_(catalog), slots_(catalog.files.size()) {}
+
+std::int32_t SourceFiles::FileOf(const plan::Read& read) const {
+  const Entry& entry = catalog_.entries[static_cast<std::size_t>(read.entry)];
+  return entry.chunks[static_cast<std::size_t>(read.chunk)].file;
+}
+
+void SourceFiles::Expect(const plan::Task& task) {
+  for (const plan::Read& read : task.reads) ++slots_[static_cast<std::size_t>(FileOf(read))].expected;
+}
+
+Status SourceFiles::Release(const plan::Task& task) {
+  for (const plan::Read& read : task.reads) {
+    const auto index = static_cast<std::size_t>(FileOf(read));
+    Slot& slot = slots_[index];
+    if (--slot.expected > 0) continue;
+    std::shared_ptr<const io::ReadFile> last;
+    {
+      const std::lock_guard lock(slot.mutex);
+      last = std::exchange(slot.file, nullptr);
+    }
+    if (last == nullptr) continue;  // a read of no bytes never opened it
+    CROSSDOCK_RETURN_IF_ERROR(CheckIdentity(*last, catalog_.files[index]));
+    last->DropCache(0, 0);
+  }
+  return OkStatus();
+}
+
+Result<std::shared_ptr<const io::ReadFile>> SourceFiles::Get(std::int32_t file) {
+  const auto index = static_cast<std::size_t>(file);
+  Slot& slot = slots_[index];
+  const std::lock_guard lock(slot.mutex);
+  if (slot.file == nullptr) {
+    const FileRef& ref = catalog_.files[index];
+    CROSSDOCK_ASSIGN_OR_RETURN(auto opened, storage_.OpenRead(io::JoinPath(catalog_.root, ref.path)));
+    CROSSDOCK_RETURN_IF_ERROR(CheckIdentity(*opened, ref));
+    slot.file = std::move(opened);
+  }
+  return slot.file;
+}
+
+Status SourceFiles::CheckIdentity(const io::ReadFile& opened, const FileRef& ref) const {
+  CROSSDOCK_ASSIGN_OR_RETURN(const io::FileInfo info, opened.Info());
+  const FileIdentity now{info.size, info.mtime_ns, info.inode};
+  if (now == ref.identity) return OkStatus();
+  return MakeError(ErrorCode::kCorrupt, "a source file changed while it was read")
+      .WithPath(opened.path())
+      .WithExpected(ToText(ref.identity))
+      .WithFound(ToText(now))
+      .WithHint("wait until nothing writes to the source, then start over");
+}
+
+Status SourceFiles::ReadAt(std::int32_t file, std::int64_t offset, std::span<std::byte> out) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const auto opened, Get(file));
+  auto read = opened->ReadAt(offset, out);
+  if (!read) {
+    // A file that was cut while we read tells so better than "ends too early".
+    if (read.error().code == ErrorCode::kCorrupt) {
+      CROSSDOCK_RETURN_IF_ERROR(CheckIdentity(*opened, catalog_.files[static_cast<std::size_t>(file)]));
+    }
+    return read;
+  }
+  bytes_read_ += static_cast<std::int64_t>(out.size());
+  return OkStatus();
+}
+
+void SourceFiles::Drop(std::int32_t file, std::int64_t offset, std::int64_t length) {
+  if (length < kWorthDropping) return;
+  Slot& slot = slots_[static_cast<std::size_t>(file)];
+  std::shared_ptr<const io::ReadFile> opened;
+  {
+    const std::lock_guard lock(slot.mutex);
+    opened = slot.file;
+  }
+  if (opened != nullptr) opened->DropCache(offset, length);
+}
+
+}  // namespace crossdock::execute

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  SourceFiles: the files of the source catalog, opened when the first task needs them and closed after the
+/// last. Invariant: a file whose identity is not the catalog's, when opened or after its last read, is an error.
+/// Errors: kCorrupt "changed while it was read". Threads: all members may be called from any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "crossdock/result.h"
+#include "io/storage.h"
+#include "plan/plan.h"
+#include "tensor/catalog.h"
+
+namespace crossdock::execute {
+
+class SourceFiles {
+ public:
+  SourceFiles(io::Storage& storage, const Catalog& catalog);
+  /// Announces the reads of a task that will be run: a file stays open until they are all released.
+  void Expect(const plan::Task& task);
+  /// The task was run: its reads will not come again.
+  [[nodiscard]] Status Release(const plan::Task& task);
+  [[nodiscard]] Status ReadAt(std::int32_t file, std::int64_t offset, std::span<std::byte> out);
+  /// The range was read and will not be read again. REQUIRES: between ReadAt and Release of the same task.
+  void Drop(std::int32_t file, std::int64_t offset, std::int64_t length);
+  [[nodiscard]] std::int64_t bytes_read() const { return bytes_read_.load(); }
+
+ private:
+  struct Slot {
+    std::mutex mutex;
+    std::shared_ptr<const io::ReadFile> file;
+    std::atomic<std::int64_t> expected = 0;
+  };
+  [[nodiscard]] std::int32_t FileOf(const plan::Read& read) const;
+  [[nodiscard]] Result<std::shared_ptr<const io::ReadFile>> Get(std::int32_t file);
+  [[nodiscard]] Status CheckIdentity(const io::ReadFile& opened, const FileRef& ref) const;
+
+  io::Storage& storage_;
+  const Catalog& catalog_;
+  std::vector<Slot> slots_;
+  std::atomic<std::int64_t> bytes_read_ = 0;
+};
+
+}  // namespace crossdock::execute

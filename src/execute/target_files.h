@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  TargetFiles: the files of a placement in the staging directory: made at their full size at the start, so
+/// that a full disk shows early, opened on demand, synced together.
+/// Invariant: after SyncAll every write that had returned before the call is durable.
+/// Threads: all members but Create may be called from any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "crossdock/result.h"
+#include "formats/format.h"
+#include "io/storage.h"
+#include "plan/plan.h"
+
+namespace crossdock::execute {
+
+class TargetFiles {
+ public:
+  TargetFiles(io::Storage& storage, std::string dir, const Catalog& catalog);
+  /// Makes every file, and the directories that they lie in, anew; what an earlier run left is removed.
+  [[nodiscard]] Status Create();
+  /// All files are there with their sizes (an interrupted run made them).
+  [[nodiscard]] bool AllPresent() const;
+  /// A file is closed at a SyncAll after the outputs of all expected tasks are released.
+  void Expect(const plan::Task& task);
+  void Release(const plan::Task& task);
+  [[nodiscard]] Status WriteAt(std::int32_t file, std::int64_t offset, std::span<const std::byte> data);
+  [[nodiscard]] Status WriteFrames(const std::vector<formats::Frame>& frames);
+  [[nodiscard]] Status SyncAll();
+  [[nodiscard]] std::int64_t bytes_written() const { return bytes_written_.load(); }
+
+ private:
+  struct Slot {
+    std::mutex mutex;
+    std::shared_ptr<io::WriteFile> file;
+    bool dirty = false;
+    std::atomic<std::int64_t> expected = 0;
+  };
+  [[nodiscard]] std::string PathOf(std::size_t file) const;
+  [[nodiscard]] std::int32_t FileOf(const plan::Output& output) const;
+
+  io::Storage& storage_;
+  std::string dir_;
+  const Catalog& catalog_;
+  std::vector<Slot> slots_;
+  std::atomic<std::int64_t> bytes_written_ = 0;
+};
+
+}  // namespace crossdock::execute

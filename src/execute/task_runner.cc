@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "execute/task_runner.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/checked_math.h"
+#include "execute/box_runs.h"
+#include "execute/move.h"
+#include "quantize/block.h"
+
+namespace crossdock::execute {
+namespace {
+
+/// A hole between two runs that is smaller is read along: a call costs about as much.
+constexpr std::int64_t kSmallGap = 4096;
+
+const Entry& TargetEntry(const SharedWork& shared, const plan::Output& output) {
+  return shared.placement.catalog.entries[static_cast<std::size_t>(output.entry)];
+}
+
+BoxRuns RunsOf(const SharedWork& shared, const plan::Output& output) {
+  const Entry& entry = TargetEntry(shared, output);
+  const Chunk& chunk = entry.chunks[static_cast<std::size_t>(output.chunk)];
+  return {chunk.box.sizes, output.box, ElementSize(entry.dtype)};
+}
+
+}  // namespace
+
+Result<TaskRunner> TaskRunner::Create(const SharedWork& shared, const MemoryBudget& budget) {
+  CROSSDOCK_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(budget.buffer_bytes));
+  CROSSDOCK_ASSIGN_OR_RETURN(Buffer slice, Buffer::Allocate(kSliceBytes));
+  CROSSDOCK_ASSIGN_OR_RETURN(Buffer scratch, Buffer::Allocate(kSliceBytes));
+  return TaskRunner(shared, std::move(buffer), std::move(slice), std::move(scratch));
+}
+
+Status TaskRunner::CheckStopped() const {
+  if (!shared_->stopped()) return OkStatus();
+  return MakeError(ErrorCode::kCancelled, "interrupted");
+}
+
+Result<DoneTask> TaskRunner::Run(std::int64_t index) {
+  const plan::Task& task = shared_->plan.tasks[static_cast<std::size_t>(index)];
+  DoneTask done;
+  done.task = index;
+  CROSSDOCK_ASSIGN_OR_RETURN(const auto places, PlaceReads(task, shared_->source));
+  std::vector<std::optional<std::vector<Segment>>> segments(task.outputs.size());
+  std::vector<bool> streamed(task.outputs.size(), false);
+  bool all_streamed = true;
+  for (std::size_t i = 0; i < task.outputs.size(); ++i) {
+    if (!task.quantize) segments[i] = SegmentsOf(task, static_cast<std::int32_t>(i), places);
+    streamed[i] = segments[i].has_value();
+    all_streamed = all_streamed && streamed[i];
+  }
+  if (!all_streamed) CROSSDOCK_RETURN_IF_ERROR(RunMoves(task, places, streamed));
+  for (std::size_t i = 0; i < task.outputs.size(); ++i) {
+    CROSSDOCK_RETURN_IF_ERROR(streamed[i] ? Stream(task.outputs[i], *segments[i], done)
+                                          : WriteBuffer(task.outputs[i], done));
+  }
+  return done;
+}
+
+Status TaskRunner::RunMoves(const plan::Task& task, std::span<const ReadPlace> places,
+                            const std::vector<bool>& streamed) {
+  const auto wanted = [&](const plan::Move& move) {
+    return task.quantize || !streamed[static_cast<std::size_t>(move.output)];
+  };
+  std::vector<bool> needed(task.reads.size(), false);
+  for (const plan::Move& move : task.moves) {
+    if (move.read >= 0 && wanted(move)) needed[static_cast<std::size_t>(move.read)] = true;
+  }
+  for (std::size_t i = 0; i < task.reads.size(); ++i) {
+    if (needed[i]) CROSSDOCK_RETURN_IF_ERROR(ReadBox(task.reads[i], places[i]));
+  }
+  for (const plan::Move& move : task.moves) {
+    if (!wanted(move)) continue;
+    CROSSDOCK_RETURN_IF_ERROR(CheckStopped());
+    const std::byte* from =
+        move.read < 0 ? nullptr : buffer_.data() + task.reads[static_cast<std::size_t>(move.read)].buffer_offset;
+    std::byte* to = buffer_.data() + (task.quantize ? task.quantize->scratch_offset
+                                                    : task.outputs[static_cast<std::size_t>(move.output)].buffer_offset);
+    RunMove(move, from, to);
+  }
+  if (task.quantize) {
+    const plan::Quantize& q = *task.quantize;
+    const plan::Output& values = task.outputs[static_cast<std::size_t>(q.q_output)];
+    const plan::Output& scales = task.outputs[static_cast<std::size_t>(q.s_output)];
+    quantize::QuantizeBlocks(buffer_.data() + q.scratch_offset, q.dtype, q.rows, q.cols, q.block.rows, q.block.cols,
+                             buffer_.data() + values.buffer_offset,
+                             reinterpret_cast<float*>(buffer_.data() + scales.buffer_offset));
+  }
+  return OkStatus();
+}
+
+/// Long runs go straight to their place; short ones with small holes between them are read in one call and picked out
+/// of the scratch.
+Status TaskRunner::ReadBox(const plan::Read& read, const ReadPlace& place) {
+  const Entry& entry = shared_->source.catalog().entries[static_cast<std::size_t>(read.entry)];
+  const Chunk& chunk = entry.chunks[static_cast<std::size_t>(read.chunk)];
+  BoxRuns runs(chunk.box.sizes, read.box, ElementSize(entry.dtype));
+  std::byte* to = buffer_.data() + read.buffer_offset;
+  while (!runs.done()) {
+    CROSSDOCK_RETURN_IF_ERROR(CheckStopped());
+    BoxRuns ahead = runs;
+    const std::int64_t start = runs.offset();
+    std::int64_t end = start + runs.length();
+    std::int64_t together = 1;
+    for (ahead.Next(); !ahead.done(); ahead.Next(), ++together) {
+      if (ahead.offset() - end >= kSmallGap || ahead.offset() + ahead.length() - start > kSliceBytes) break;
+      end = ahead.offset() + ahead.length();
+    }
+    if (together == 1) {
+      for (std::int64_t at = 0; at < runs.length(); at += kSliceBytes) {
+        const std::int64_t n = std::min(kSliceBytes, runs.length() - at);
+        CROSSDOCK_RETURN_IF_ERROR(CheckStopped());
+        CROSSDOCK_RETURN_IF_ERROR(
+            shared_->sources.ReadAt(place.file, place.offset + start + at, {to + at, static_cast<std::size_t>(n)}));
+      }
+      shared_->sources.Drop(place.file, place.offset + start, runs.length());
+      to += runs.length();
+      runs.Next();
+      continue;
+    }
+    CROSSDOCK_RETURN_IF_ERROR(shared_->sources.ReadAt(place.file, place.offset + start,
+                                                      {scratch_.data(), static_cast<std::size_t>(end - start)}));
+    for (; together > 0; --together, runs.Next()) {
+      std::memcpy(to, scratch_.data() + (runs.offset() - start), static_cast<std::size_t>(runs.length()));
+      to += runs.length();
+    }
+  }
+  return OkStatus();
+}
+
+/// Fills `slice` with the next bytes of the segments; `at` and `used` say where those begin.
+Status TaskRunner::FillSlice(std::span<const Segment> segments, std::size_t& at, std::int64_t& used,
+                             std::span<std::byte> slice) {
+  while (!slice.empty()) {
+    const Segment& segment = segments[at];
+    const auto n = std::min(static_cast<std::size_t>(segment.length - used), slice.size());
+    if (segment.file < 0) {
+      std::memset(slice.data(), 0, n);
+    } else {
+      CROSSDOCK_RETURN_IF_ERROR(shared_->sources.ReadAt(segment.file, segment.offset + used, slice.first(n)));
+    }
+    slice = slice.subspan(n);
+    used += static_cast<std::int64_t>(n);
+    if (used < segment.length) return OkStatus();
+    if (segment.file >= 0) shared_->sources.Drop(segment.file, segment.offset, segment.length);
+    ++at;
+    used = 0;
+  }
+  return OkStatus();
+}
+
+Status TaskRunner::Stream(const plan::Output& output, std::span<const Segment> segments, DoneTask& done) {
+  const Entry& entry = TargetEntry(*shared_, output);
+  const std::int64_t base = entry.chunks[static_cast<std::size_t>(output.chunk)].bytes.offset;
+  std::size_t at = 0;
+  std::int64_t used = 0;
+  for (BoxRuns runs = RunsOf(*shared_, output); !runs.done(); runs.Next()) {
+    PieceSum sum;
+    const std::int64_t end = runs.offset() + runs.length();
+    for (std::int64_t offset = runs.offset(); offset < end;) {
+      CROSSDOCK_RETURN_IF_ERROR(CheckStopped());
+      // Slices end at multiples of their size in the file: no page is written by two calls but at the very ends.
+      const std::int64_t boundary = RoundUp(base + offset + 1, kSliceBytes) - base;
+      const std::span<std::byte> slice(slice_.data(), static_cast<std::size_t>(std::min(boundary, end) - offset));
+      CROSSDOCK_RETURN_IF_ERROR(FillSlice(segments, at, used, slice));
+      CROSSDOCK_RETURN_IF_ERROR(WriteSlice(output, offset, slice, sum));
+      offset += static_cast<std::int64_t>(slice.size());
+    }
+    if (shared_->sums.kinds().any()) done.sums.push_back(sum);
+  }
+  return OkStatus();
+}
+
+Status TaskRunner::WriteBuffer(const plan::Output& output, DoneTask& done) {
+  const std::byte* from = buffer_.data() + output.buffer_offset;
+  for (BoxRuns runs = RunsOf(*shared_, output); !runs.done(); runs.Next()) {
+    PieceSum sum;
+    for (std::int64_t at = 0; at < runs.length(); at += kSliceBytes) {
+      CROSSDOCK_RETURN_IF_ERROR(CheckStopped());
+      const auto n = static_cast<std::size_t>(std::min(kSliceBytes, runs.length() - at));
+      CROSSDOCK_RETURN_IF_ERROR(WriteSlice(output, runs.offset() + at, {from, n}, sum));
+      from += n;
+    }
+    if (shared_->sums.kinds().any()) done.sums.push_back(sum);
+  }
+  return OkStatus();
+}
+
+Status TaskRunner::WriteSlice(const plan::Output& output, std::int64_t chunk_offset, std::span<const std::byte> bytes,
+                              PieceSum& sum) {
+  const Entry& entry = TargetEntry(*shared_, output);
+  const Chunk& chunk = entry.chunks[static_cast<std::size_t>(output.chunk)];
+  Extend(sum, shared_->sums.kinds(), bytes);
+  CROSSDOCK_RETURN_IF_ERROR(shared_->targets.WriteAt(chunk.file, chunk.bytes.offset + chunk_offset, bytes));
+  shared_->progress.Add(static_cast<std::int64_t>(bytes.size()), entry.name);
+  return OkStatus();
+}
+
+std::size_t CountPieces(const SharedWork& shared, std::int64_t task) {
+  if (!shared.sums.kinds().any()) return 0;
+  std::size_t count = 0;
+  for (const plan::Output& output : shared.plan.tasks[static_cast<std::size_t>(task)].outputs) {
+    count += static_cast<std::size_t>(RunsOf(shared, output).left());
+  }
+  return count;
+}
+
+Status JoinSums(const SharedWork& shared, const DoneTask& done) {
+  if (!shared.sums.kinds().any()) return OkStatus();
+  const plan::Task& task = shared.plan.tasks[static_cast<std::size_t>(done.task)];
+  std::size_t next = 0;
+  for (const plan::Output& output : task.outputs) {
+    for (BoxRuns runs = RunsOf(shared, output); !runs.done(); runs.Next()) {
+      PieceSum sum = done.sums[next++];
+      if (shared.sums.kinds().digest) sum.digest.length = runs.length();
+      const auto crc = shared.sums.Add(output.entry, output.chunk, runs.offset(), runs.length(), sum);
+      if (!crc || !shared.placement.wants_crc32) continue;
+      CROSSDOCK_ASSIGN_OR_RETURN(const auto frames, shared.writer.Seal(output.entry, output.chunk, *crc));
+      CROSSDOCK_RETURN_IF_ERROR(shared.targets.WriteFrames(frames));
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace crossdock::execute

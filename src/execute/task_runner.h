@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  TaskRunner: one worker's way through one task: read, arrange, quantize, write, checksum, seal.
+/// Outputs made of long unchanged runs are streamed through a slice that stays in the cache (segments.h); for the
+/// others the task's reads are put into its buffer, moved, and written from there.
+/// Threads: one TaskRunner a worker; what it shares (SharedWork) is safe to use from all.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "execute/chunk_sums.h"
+#include "execute/journal.h"
+#include "execute/memory_budget.h"
+#include "execute/progress.h"
+#include "execute/segments.h"
+#include "execute/source_files.h"
+#include "execute/target_files.h"
+#include "formats/format.h"
+#include "plan/plan.h"
+
+namespace crossdock::execute {
+
+/// What all workers of a run use together.
+struct SharedWork {
+  const plan::Plan& plan;
+  const formats::CheckpointReader& source;
+  const formats::CheckpointWriter& writer;
+  const formats::Placement& placement;
+  SourceFiles& sources;
+  TargetFiles& targets;
+  ChunkSums& sums;
+  ProgressMeter& progress;
+  std::function<bool()> stopped;
+};
+
+class TaskRunner {
+ public:
+  [[nodiscard]] static Result<TaskRunner> Create(const SharedWork& shared, const MemoryBudget& budget);
+  /// The checksums of the pieces written, for the journal. kCancelled when `stopped` says so.
+  [[nodiscard]] Result<DoneTask> Run(std::int64_t index);
+
+ private:
+  TaskRunner(const SharedWork& shared, Buffer buffer, Buffer slice, Buffer scratch)
+      : shared_(&shared), buffer_(std::move(buffer)), slice_(std::move(slice)), scratch_(std::move(scratch)) {}
+  [[nodiscard]] Status RunMoves(const plan::Task& task, std::span<const ReadPlace> places,
+                                const std::vector<bool>& streamed);
+  [[nodiscard]] Status ReadBox(const plan::Read& read, const ReadPlace& place);
+  [[nodiscard]] Status Stream(const plan::Output& output, std::span<const Segment> segments, DoneTask& done);
+  [[nodiscard]] Status FillSlice(std::span<const Segment> segments, std::size_t& at, std::int64_t& used,
+                                 std::span<std::byte> slice);
+  [[nodiscard]] Status WriteBuffer(const plan::Output& output, DoneTask& done);
+  [[nodiscard]] Status WriteSlice(const plan::Output& output, std::int64_t chunk_offset,
+                                  std::span<const std::byte> bytes, PieceSum& sum);
+  [[nodiscard]] Status CheckStopped() const;
+
+  const SharedWork* shared_;
+  Buffer buffer_;
+  Buffer slice_;
+  Buffer scratch_;
+};
+
+/// How many checksums a done task has: one for each contiguous run of its outputs.
+[[nodiscard]] std::size_t CountPieces(const SharedWork& shared, std::int64_t task);
+
+/// Hands the checksums of a done task to ChunkSums and writes the frames of each chunk that is complete with it.
+[[nodiscard]] Status JoinSums(const SharedWork& shared, const DoneTask& done);
+
+}  // namespace crossdock::execute
