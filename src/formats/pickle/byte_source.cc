@@ -47,7 +47,7 @@ Result<std::string_view> ByteSource::TakeLine() {
     }
     if (visible == remaining()) return Truncated(visible + 1);
     if (visible >= kLongestLine) {
-      return MakeError(ErrorCode::kCorrupt, "a line in a pickle is too long").WithPath(path()).WithOffset(offset());
+      return MakeError(ErrorCode::kCorrupt, "a line in a pickle is too long").WithPath(path()).WithOffset(InFile(offset()));
     }
     visible *= 4;
   }
@@ -68,7 +68,7 @@ Status ByteSource::Fill(std::int64_t count) {
 Error ByteSource::Truncated(std::int64_t wanted) const {
   return MakeError(ErrorCode::kCorrupt, "a pickle ends before it is complete")
       .WithPath(path())
-      .WithOffset(begin_ + offset())
+      .WithOffset(InFile(offset()))
       .WithExpected(std::to_string(wanted) + " more bytes")
       .WithFound(std::to_string(remaining()));
 }

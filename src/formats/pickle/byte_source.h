@@ -28,6 +28,8 @@ class ByteSource {
   [[nodiscard]] std::int64_t remaining() const { return size_ - offset(); }
   /// Path of the file, empty for bytes in memory.
   [[nodiscard]] std::string path() const { return file_ == nullptr ? std::string() : file_->path(); }
+  /// `offset` of this source as an offset in the file, for messages.
+  [[nodiscard]] std::int64_t InFile(std::int64_t offset) const { return begin_ + offset; }
   /// REQUIRES: 0 <= offset <= size().
   void Seek(std::int64_t offset);
 

@@ -44,7 +44,7 @@ Result<NodeId> Machine::Run(ByteSource& source) {
     if (!status) {
       Error error = status.error();
       if (error.path.empty()) error.path = source.path();
-      if (!error.offset) error.offset = in.offset;
+      if (!error.offset) error.offset = source.InFile(in.offset);
       return error;
     }
     if (in.op == Op::kStop) return Pop();

@@ -62,7 +62,7 @@ Result<Instruction> InstructionReader::Next() {
   switch (kArguments[static_cast<std::uint8_t>(code[0])]) {
     case Argument::kUnknown:
       return MakeError(ErrorCode::kCorrupt, "a pickle has an unknown opcode " + DescribeOp(out.op))
-          .WithPath(source_.path()).WithOffset(out.offset);
+          .WithPath(source_.path()).WithOffset(source_.InFile(out.offset));
     case Argument::kNone: break;
     case Argument::kU8: { CROSSDOCK_ASSIGN_OR_RETURN(out.number, TakeUnsigned(source_, 1)); break; }
     case Argument::kU16: { CROSSDOCK_ASSIGN_OR_RETURN(out.number, TakeUnsigned(source_, 2)); break; }

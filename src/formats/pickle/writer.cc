@@ -36,29 +36,6 @@ std::optional<std::int64_t> Reach(const TensorValue& t) {
   return last ? CheckedAdd(*last, 1) : std::nullopt;
 }
 
-Result<Bytes> DenseBytes(const TensorValue& t) {
-  CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t count, ElementCount(t.shape));
-  CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t size, ByteSize(t.dtype, t.shape));
-  if (count == 0) return Bytes(std::make_shared<std::string>());
-  if (t.bytes == nullptr) {
-    return MakeError(ErrorCode::kUnsupported, "a tensor cannot be written, for its data was not loaded")
-        .WithFound("shape " + ToString(t.shape));
-  }
-  const std::int64_t item = ElementSize(t.dtype);
-  const auto reach = Reach(t);
-  const auto reach_bytes = reach ? CheckedMul(*reach, item) : std::nullopt;
-  if (!reach_bytes || *reach_bytes > static_cast<std::int64_t>(t.bytes->size())) {
-    return MakeError(ErrorCode::kCorrupt, "a tensor reaches past the end of its storage").WithFound("shape " + ToString(t.shape));
-  }
-  const bool whole = t.storage_offset == 0 && t.strides == RowMajorStrides(t.shape) &&
-                     static_cast<std::int64_t>(t.bytes->size()) == size;
-  if (whole) return t.bytes;
-  std::string out;
-  out.reserve(static_cast<std::size_t>(size));
-  CopyView(t, item, 0, t.storage_offset, *t.bytes, out);
-  return Bytes(std::make_shared<std::string>(std::move(out)));
-}
-
 class Writer {
  public:
   Result<Pickled> Write(const Value& value) {
@@ -227,6 +204,29 @@ class Writer {
 };
 
 }  // namespace
+
+Result<std::shared_ptr<const std::string>> DenseBytes(const TensorValue& t) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t count, ElementCount(t.shape));
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t size, ByteSize(t.dtype, t.shape));
+  if (count == 0) return Bytes(std::make_shared<std::string>());
+  if (t.bytes == nullptr) {
+    return MakeError(ErrorCode::kUnsupported, "a tensor cannot be written, for its data was not loaded")
+        .WithFound("shape " + ToString(t.shape));
+  }
+  const std::int64_t item = ElementSize(t.dtype);
+  const auto reach = Reach(t);
+  const auto reach_bytes = reach ? CheckedMul(*reach, item) : std::nullopt;
+  if (!reach_bytes || *reach_bytes > static_cast<std::int64_t>(t.bytes->size())) {
+    return MakeError(ErrorCode::kCorrupt, "a tensor reaches past the end of its storage").WithFound("shape " + ToString(t.shape));
+  }
+  const bool whole = t.storage_offset == 0 && t.strides == RowMajorStrides(t.shape) &&
+                     static_cast<std::int64_t>(t.bytes->size()) == size;
+  if (whole) return t.bytes;
+  std::string out;
+  out.reserve(static_cast<std::size_t>(size));
+  CopyView(t, item, 0, t.storage_offset, *t.bytes, out);
+  return Bytes(std::make_shared<std::string>(std::move(out)));
+}
 
 void EmitTensor(Emitter& out, DType dtype, const Shape& shape, std::string_view key) {
   const std::string_view storage = StorageClassName(dtype);

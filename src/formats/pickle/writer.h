@@ -24,6 +24,10 @@ struct Pickled {
 
 [[nodiscard]] Result<Pickled> WritePickle(const Value& value);
 
+/// The row-major elements of a tensor whose storage is in `bytes`; `bytes` itself when they are that. kUnsupported when
+/// there is no data, kCorrupt when the view leaves it.
+[[nodiscard]] Result<std::shared_ptr<const std::string>> DenseBytes(const TensorValue& tensor);
+
 /// The call that rebuilds a contiguous tensor with a storage of exactly its size under `key`.
 /// REQUIRES: TorchName(dtype) is not empty, the element count was checked.
 void EmitTensor(Emitter& out, DType dtype, const Shape& shape, std::string_view key);

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  ZipWriter: the zips torch.load reads, byte by byte: entries STORED, data at multiples of 64.
+/// On disk: FORMAT.md, 2. The content of an entry may be left out (AddHole): only its size and CRC-32 are needed, so the
+/// bytes around a tensor are known without its data. zip64 fields appear only where 32 bits do not suffice, or where an
+/// entry's size does not fit.
+/// Invariant: the bytes depend on names, sizes and CRCs only, and every position only on names and sizes.
+/// Threads: one writer, one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace crossdock::formats::torch_zip {
+
+class ZipWriter {
+ public:
+  explicit ZipWriter(std::string prefix) : prefix_(std::move(prefix)) {}
+
+  void Add(std::string_view name, std::string_view content);
+  /// An entry whose content is written by somebody else after the bytes so far; see TakeHead.
+  void AddHole(std::string_view name, std::int64_t size, std::uint32_t crc);
+  /// The bytes up to here, which end where the hole begins; what follows is returned by Finish.
+  [[nodiscard]] std::string TakeHead();
+  /// Directory and end records: the rest of the file.
+  [[nodiscard]] std::string Finish();
+
+ private:
+  struct Record {
+    std::string name;
+    std::uint32_t crc = 0;
+    std::int64_t size = 0;
+    std::int64_t header_offset = 0;
+  };
+  [[nodiscard]] std::int64_t position() const { return taken_ + static_cast<std::int64_t>(out_.size()); }
+  void Header(std::string_view name, std::int64_t size, std::uint32_t crc);
+  void Directory();
+
+  std::string prefix_;
+  std::string out_;
+  std::int64_t taken_ = 0;          // bytes before out_, holes included
+  std::vector<Record> records_;
+};
+
+}  // namespace crossdock::formats::torch_zip
