@@ -45,7 +45,7 @@ class [[nodiscard]] Result {
 
   /// The same result, with "while `what`" added to an error.
   [[nodiscard]] Result&& WithContext(std::string what) && {
-    if (Error* e = std::get_if<1>(&state_)) *e = std::move(*e).WithContext(std::move(what));
+    if (Error* e = std::get_if<1>(&state_)) e->context.push_back(std::move(what));
     return std::move(*this);
   }
 
@@ -74,7 +74,7 @@ class [[nodiscard]] Result<void> {
     return std::move(*error_);
   }
   [[nodiscard]] Result&& WithContext(std::string what) && {
-    if (error_) *error_ = std::move(*error_).WithContext(std::move(what));
+    if (error_) error_->context.push_back(std::move(what));
     return std::move(*this);
   }
 

@@ -20,6 +20,14 @@ TEST(Error, PrintsOneParagraphWithTheHintLast) {
             "(while opening the source)\nhint: download the file again");
 }
 
+TEST(Result, KeepsTheMessageWhenContextIsAdded) {
+  Result<int> value = MakeError(ErrorCode::kIo, "the disk went away while it was being read").WithPath("/a/b");
+  EXPECT_EQ(std::move(value).WithContext("opening the source").error().ToString(),
+            "the disk went away while it was being read, in `/a/b` (while opening the source)");
+  Status status = MakeError(ErrorCode::kIo, "short");
+  EXPECT_EQ(std::move(status).WithContext("closing").error().ToString(), "short (while closing)");
+}
+
 TEST(Error, EveryCodeHasAnExitStatusOfTheContract) {
   EXPECT_EQ(ExitStatus(ErrorCode::kUsage), 2);
   for (ErrorCode c : {ErrorCode::kCorrupt, ErrorCode::kIncomplete, ErrorCode::kUnsafe, ErrorCode::kUnsupported}) {
