@@ -195,9 +195,7 @@ std::optional<std::string> ParseBool(std::string_view text) {
 Status CheckAvailable(const OptionSpec& spec, std::string_view shown, std::string_view value) {
   if (!spec.later || ListHas(spec.off, value)) return OkStatus();
   Error error = MakeError(ErrorCode::kUnsupported, fmt::format("`{}` is not available in this version", Printable(shown)));
-  if (!spec.off.empty()) {
-    error = std::move(error).WithExpected(fmt::format("`{}`", spec.off.substr(0, spec.off.find(' '))));
-  }
+  if (!spec.off.empty()) error.expected = fmt::format("`{}`", spec.off.substr(0, spec.off.find(' ')));
   return std::move(error)
       .WithFound(fmt::format("`{}`", Printable(value)))
       .WithHint("leave the option out, or use a version that has it");

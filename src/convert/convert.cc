@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Convert and Manifest: the order of the stations; each station is a file of its own.
+#include "crossdock/convert.h"
+
+#include <fmt/format.h>
+
+#include "convert/comparison.h"
+#include "convert/convert_source.h"
+#include "convert/job.h"
+#include "convert/kinds.h"
+#include "convert/manifest.h"
+#include "convert/receipt.h"
+#include "convert/summary.h"
+
+namespace crossdock {
+namespace {
+
+using namespace convert;  // NOLINT(google-build-using-namespace): this file is the room's front door
+
+void Phase(const Hooks& hooks, const char* name) {
+  if (hooks.on_progress) hooks.on_progress({name, 0, 0, ""});
+}
+
+void TellNotices(const Hooks& hooks, const Source& source, const Target& target) {
+  if (!hooks.on_notice) return;
+  for (const auto* list : {&source.found.notices, &source.reader->catalog().notices, &source.hub.notices, &target.state.notices}) {
+    for (const std::string& line : *list) hooks.on_notice(line);
+  }
+}
+
+bool CarriesOptimizer(const Target& target) {
+  for (const Entry& entry : target.placement.catalog.entries) {
+    const Slot slot = SlotOfTarget(entry);
+    if (slot != Slot::kParam && slot != Slot::kMaster) return true;
+  }
+  return false;
+}
+
+Status CheckOptimizer(const Source& source, const Target& target, const ConvertOptions& options) {
+  if (!options.require_optim || CarriesOptimizer(target)) return OkStatus();
+  return MakeError(ErrorCode::kIncomplete, "the source holds no optimizer state, which `--require-optim` asks for")
+      .WithPath(source.found.path)
+      .WithHint("leave out `--require-optim` to convert the parameters alone");
+}
+
+/// Side files of --tokenizer-model take the place of the model's own.
+Status TakeTokenizer(io::Storage& storage, const std::string& path, Source* source) {
+  CROSSDOCK_ASSIGN_OR_RETURN(std::vector<SideFile> files, TokenizerFiles(storage, path));
+  std::vector<SideFile>& all = source->hub.side_files;
+  for (SideFile& file : files) {
+    std::erase_if(all, [&](const SideFile& other) { return other.path == file.path; });
+    all.push_back(std::move(file));
+  }
+  return OkStatus();
+}
+
+/// Everything up to the plan, for convert, plan and manifest.
+struct Prepared {
+  Source source;
+  Target target;
+};
+
+Result<Prepared> Prepare(io::Storage& storage, const ConvertOptions& options, const Hooks& hooks) {
+  Phase(hooks, "reading metadata");
+  CROSSDOCK_ASSIGN_OR_RETURN(const formats::Kind to, ParseTargetKind(options.to));
+  const SourceRequest request = RequestOf(options);
+  Prepared out;
+  CROSSDOCK_ASSIGN_OR_RETURN(out.source, OpenSource(storage, request));
+  const Status hub = ReadSourceHub(request, &out.source);
+  if (!hub) {
+    // Resharding needs no family: what cannot be named is carried as it is, unless the pickle itself is refused.
+    const bool can = CanReshard(out.source, to, options) && hub.error().code == ErrorCode::kUnsupported && !options.verify;
+    if (!can) return hub.error();
+    out.source.hub = {};
+    out.source.hub.notices.push_back("no family is known for this checkpoint; its keys are carried as they are: " + hub.error().message);
+  }
+  if (options.tokenizer) CROSSDOCK_RETURN_IF_ERROR(TakeTokenizer(storage, *options.tokenizer, &out.source));
+  CROSSDOCK_RETURN_IF_ERROR(CheckTiedPair(out.source, options.memory));
+  Phase(hooks, "planning");
+  CROSSDOCK_ASSIGN_OR_RETURN(out.target, PrepareTarget(out.source, options));
+  CROSSDOCK_RETURN_IF_ERROR(CheckOptimizer(out.source, out.target, options));
+  TellNotices(hooks, out.source, out.target);
+  return out;
+}
+
+Result<Report> DifferenceReport(const verify::Comparison& comparison, const Target& target) {
+  Report report = ComparisonReport(comparison, {});
+  report.text = fmt::format("the result differs from the source; nothing was put at `{}`\n", Printable(target.unit, 4096)) + report.text;
+  return report;
+}
+
+}  // namespace
+
+std::string VersionString() { return "crossdock " CROSSDOCK_VERSION; }
+
+Result<Report> Convert(const ConvertOptions& options, const Hooks& hooks) {
+  const std::unique_ptr<io::Storage> storage = io::MakeLocalStorage();
+  CROSSDOCK_ASSIGN_OR_RETURN(Prepared job, Prepare(*storage, options, hooks));
+  CROSSDOCK_RETURN_IF_ERROR(CheckApart(job.source, options.target, job.target.unit));
+  if (options.emit_manifest) {
+    CROSSDOCK_RETURN_IF_ERROR(WriteReportFile(*storage, *options.emit_manifest, MakeManifest(job.source, job.target)));
+  }
+  if (options.dry_run) {
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t free_bytes, FreeBytesAt(*storage, options.target));
+    return MakePlanReport(job.source, job.target, options, free_bytes);
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const JobResult result, RunJob(job.source, &job.target, *storage, options, hooks));
+  if (!result.equal) return DifferenceReport(result.comparison, job.target);
+  if (options.receipt) {
+    CROSSDOCK_RETURN_IF_ERROR(WriteReportFile(*storage, *options.receipt, MakeReceipt(job.source, job.target, result.outcome.report)));
+  }
+  return MakeSummary(job.source, job.target, options, result.outcome);
+}
+
+Result<Report> Manifest(const ConvertOptions& asked, const Hooks& hooks) {
+  ConvertOptions options = asked;
+  const std::unique_ptr<io::Storage> storage = io::MakeLocalStorage();
+  if (options.to.empty()) {
+    // Without --to: the way a checkpoint usually goes.
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<formats::Kind> from, ParseSourceKind(options.from));
+    CROSSDOCK_ASSIGN_OR_RETURN(const formats::Found found, formats::Recognise(*storage, options.source, options.step, from));
+    options.to = found.kind == formats::Kind::kMegatron ? "hf" : "megatron";
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const Prepared job, Prepare(*storage, options, hooks));
+  Report report;
+  report.json = MakeManifest(job.source, job.target);
+  report.text = report.json;
+  if (options.emit_manifest) {
+    CROSSDOCK_RETURN_IF_ERROR(WriteReportFile(*storage, *options.emit_manifest, report.json));
+    report.text = fmt::format("the mapping of {} tensors was written to `{}`\n", job.target.placement.catalog.entries.size(),
+                              Printable(*options.emit_manifest, 4096));
+  }
+  return report;
+}
+
+}  // namespace crossdock

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "convert/job.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+
+#include "convert/kinds.h"
+#include "convert/receipt.h"
+#include "execute/executor.h"
+#include "io/staging.h"
+
+namespace crossdock::convert {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// The largest RssAnon that a progress callback saw: the kernel keeps a peak of the whole RSS only.
+struct MemoryWatch {
+  std::int64_t peak = 0;
+  void Look() { peak = std::max(peak, AnonymousNow()); }
+};
+
+void Tell(const Hooks& hooks, const std::string& phase, std::int64_t done = 0, std::int64_t total = 0) {
+  if (hooks.on_progress) hooks.on_progress({phase, done, total, ""});
+}
+
+Status CheckSpace(io::Storage& storage, const Target& target, const io::Staging& staging) {
+  std::int64_t needed = 0;
+  for (const FileRef& file : target.AllFiles()) {
+    // What an interrupted run has reserved already is not needed again.
+    const Result<io::FileInfo> there = storage.Stat(io::JoinPath(staging.dir(), file.path));
+    needed += std::max<std::int64_t>(0, file.identity.size - (there ? there->size : 0));
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const io::Capabilities can, storage.Probe(staging.dir()));
+  if (needed <= can.free_bytes) return OkStatus();
+  return MakeError(ErrorCode::kNoSpace, "there is not enough space for the target")
+      .WithPath(target.root)
+      .WithExpected(fmt::format("{} bytes ({})", needed, HumanBytes(needed)))
+      .WithFound(fmt::format("{} bytes free ({})", can.free_bytes, HumanBytes(can.free_bytes)))
+      .WithHint("free some space, or name a target on another file system");
+}
+
+/// Side files go into the staging directory; those of an interrupted run are written again.
+Result<std::int64_t> WriteSideFiles(const Source& source, const Target& target, io::Storage& storage, const std::string& dir) {
+  std::int64_t written = 0;
+  for (const SideFile& file : target.placement.catalog.side_files) {
+    if (file.role == SideFile::Role::kMarker) continue;
+    CROSSDOCK_RETURN_IF_ERROR(io::CheckRelativePath(file.path));
+    const std::string path = io::JoinPath(dir, file.path);
+    const std::string parent = io::ParentPath(path);
+    if (parent != dir) CROSSDOCK_RETURN_IF_ERROR(io::MakeDirs(storage, parent));
+    if (io::Exists(storage, path)) CROSSDOCK_RETURN_IF_ERROR(storage.RemoveFile(path));
+    CROSSDOCK_RETURN_IF_ERROR(file.bytes ? io::WriteSmallFile(storage, path, *file.bytes)
+                                         : io::CopyFile(*source.storage, file.copy_from, storage, path));
+    ++written;
+  }
+  return written;
+}
+
+/// What a reader finds must be what the plan said: names, dtypes and shapes, one for one.
+Result<std::int64_t> CountAgain(const Catalog& placed, const Catalog& read, const std::string& dir) {
+  const auto differs = [&](const std::string& tensor, const std::string& expected, const std::string& found) {
+    return MakeError(ErrorCode::kCorrupt, "the result is not what was planned when it is opened again")
+        .WithPath(dir)
+        .WithTensor(tensor)
+        .WithExpected(expected)
+        .WithFound(found)
+        .WithHint("this is a fault of crossdock or of the file system; nothing was put in place");
+  };
+  for (const Entry& entry : placed.entries) {
+    const std::int32_t at = read.Find(entry.name);
+    const std::string expected = fmt::format("{} {}", DTypeName(entry.dtype), ToString(entry.shape));
+    if (at < 0) return differs(entry.name, expected, "no such tensor");
+    const Entry& other = read.entries[static_cast<std::size_t>(at)];
+    if (other.dtype != entry.dtype || other.shape != entry.shape) {
+      return differs(entry.name, expected, fmt::format("{} {}", DTypeName(other.dtype), ToString(other.shape)));
+    }
+  }
+  if (read.entries.size() != placed.entries.size()) {
+    return differs("", fmt::format("{} tensors", placed.entries.size()), fmt::format("{}", read.entries.size()));
+  }
+  return static_cast<std::int64_t>(read.entries.size());
+}
+
+/// The source's hub as the target shall have it: with --dtype or --params-from, parameters are compared after that.
+Result<dialects::HubState> ExpectedHub(const dialects::HubState& source, const dialects::HubState& result, bool from_master) {
+  std::map<std::pair<std::string_view, Slot>, const dialects::HubTensor*> written, masters;
+  for (const dialects::HubTensor& t : result.tensors) written[{t.name, t.slot}] = &t;
+  for (const dialects::HubTensor& t : source.tensors) masters[{t.name, t.slot}] = &t;
+  dialects::HubState out = source;
+  for (dialects::HubTensor& t : out.tensors) {
+    const auto found = written.find({t.name, t.slot});
+    if (found == written.end() || t.slot != Slot::kParam) continue;
+    const auto master = masters.find({t.name, Slot::kMaster});
+    if (from_master && master != masters.end()) {
+      t.expr = master->second->expr;
+      t.dtype = master->second->dtype;
+    }
+    if (t.dtype == found->second->dtype) continue;
+    CROSSDOCK_ASSIGN_OR_RETURN(t.expr, expr::Cast(t.expr, found->second->dtype));
+    t.dtype = found->second->dtype;
+  }
+  return out;
+}
+
+Result<verify::Comparison> CompareResult(const Source& source, const Source& result, const Target& target,
+                                         const ConvertOptions& options, const Hooks& hooks) {
+  const std::vector<dialects::HubTensor>& tensors = source.hub.tensors;
+  CROSSDOCK_ASSIGN_OR_RETURN(const dialects::HubState expected,
+                             ExpectedHub(source.hub, result.hub, options.params_from == "master"));
+  verify::Options how;
+  how.params_only = !HoldsOptimizer(target.kind) ||
+                    std::ranges::none_of(tensors, [](const auto& t) { return t.slot != Slot::kParam; });
+  how.memory = options.memory;
+  how.stop = hooks.stop;
+  how.on_progress = [&hooks](std::int64_t done, std::int64_t total) { Tell(hooks, "verifying", done, total); };
+  return verify::Compare({source.storage, source.reader.get(), &expected, source.label},
+                         {result.storage, result.reader.get(), &result.hub, "the result"}, how);
+}
+
+std::vector<io::Marker> Markers(const Target& target) {
+  std::vector<io::Marker> markers;
+  for (const SideFile& file : target.placement.catalog.side_files) {
+    if (file.role == SideFile::Role::kMarker) markers.push_back({io::JoinPath(target.root, file.path), file.bytes.value_or("")});
+  }
+  return markers;
+}
+
+/// One run within its staging directory; RunJob decides what becomes of that directory when this fails.
+class Run {
+ public:
+  Run(const Source& source, Target* target, io::Storage& storage, const ConvertOptions& options, const Hooks& hooks)
+      : source_(source), target_(*target), storage_(storage), options_(options), hooks_(hooks) {}
+
+  Status InStaging(io::Staging& staging) {
+    CROSSDOCK_RETURN_IF_ERROR(CheckSpace(storage_, target_, staging));
+    CROSSDOCK_RETURN_IF_ERROR(Execute(staging));
+    Tell(hooks_, "writing metadata");
+    CROSSDOCK_ASSIGN_OR_RETURN(result_.outcome.copied_files, WriteSideFiles(source_, target_, storage_, staging.dir()));
+    CROSSDOCK_RETURN_IF_ERROR(WriteMetadata(staging.dir()));
+    CROSSDOCK_RETURN_IF_ERROR(Prove(staging.dir()));
+    if (hooks_.stop.stop_requested()) return MakeError(ErrorCode::kCancelled, "interrupted before the target was put in place");
+    if (!result_.equal) return OkStatus();
+    Tell(hooks_, "syncing");
+    return staging.Commit(Markers(target_));
+  }
+
+  JobResult Take() {
+    memory_.Look();
+    result_.outcome.measures.peak_anonymous = memory_.peak;
+    result_.outcome.measures.peak_rss = PeakRss();
+    result_.outcome.measures.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    return std::move(result_);
+  }
+
+ private:
+  Status Execute(const io::Staging& staging) {
+    execute::ExecuteOptions how;
+    how.threads = target_.threads;
+    how.memory = options_.memory;
+    how.digests = options_.receipt.has_value();
+    how.resume = staging.resuming();
+    how.stop = hooks_.stop;
+    how.on_progress = [this](const execute::Progress& p) {
+      memory_.Look();
+      if (hooks_.on_progress) hooks_.on_progress({"converting", p.bytes_done, p.bytes_total, p.current});
+    };
+    CROSSDOCK_ASSIGN_OR_RETURN(result_.outcome.report,
+                               execute::Execute(target_.plan, *source_.storage, *source_.reader, storage_, staging.dir(),
+                                                target_.placement, *target_.writer, how));
+    return OkStatus();
+  }
+
+  Status WriteMetadata(const std::string& dir) {
+    // A resumed run may find metadata that was being written when the first was killed.
+    for (const FileRef& file : target_.writer->MetadataFiles()) {
+      const std::string path = io::JoinPath(dir, file.path);
+      if (io::Exists(storage_, path)) CROSSDOCK_RETURN_IF_ERROR(storage_.RemoveFile(path));
+    }
+    return target_.writer->WriteMetadata(storage_, dir);
+  }
+
+  Status Prove(const std::string& dir) {
+    Tell(hooks_, "opening the result");
+    CROSSDOCK_ASSIGN_OR_RETURN(Source result, OpenResult(storage_, dir, target_.kind, target_));
+    CROSSDOCK_ASSIGN_OR_RETURN(result_.outcome.reopened, CountAgain(target_.placement.catalog, result.reader->catalog(), dir));
+    if (!options_.verify) return OkStatus();
+    SourceRequest request;
+    request.allow = options_.allow;
+    request.rules = options_.rules;
+    if (source_.hub.family != nullptr) request.family = source_.hub.family->name;
+    CROSSDOCK_RETURN_IF_ERROR(ReadSourceHub(request, &result));
+    CROSSDOCK_ASSIGN_OR_RETURN(result_.comparison, CompareResult(source_, result, target_, options_, hooks_));
+    result_.outcome.verified = true;
+    result_.equal = result_.comparison.passed;
+    return OkStatus();
+  }
+
+  const Source& source_;
+  Target& target_;
+  io::Storage& storage_;
+  const ConvertOptions& options_;
+  const Hooks& hooks_;
+  JobResult result_;
+  MemoryWatch memory_;
+  Clock::time_point start_ = Clock::now();
+};
+
+}  // namespace
+
+Result<std::int64_t> FreeBytesAt(io::Storage& storage, const std::string& path) {
+  std::string at = path;
+  while (!at.empty() && at != "/" && !io::Exists(storage, at)) {
+    const std::string parent = io::ParentPath(at);
+    if (parent == at) break;
+    at = parent;
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const io::Capabilities can, storage.Probe(at.empty() ? "." : at));
+  return can.free_bytes;
+}
+
+Status WriteReportFile(io::Storage& storage, const std::string& path, const std::string& text) {
+  const std::string parent = io::ParentPath(path);
+  if (!parent.empty() && !io::Exists(storage, parent)) CROSSDOCK_RETURN_IF_ERROR(io::MakeDirs(storage, parent));
+  const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
+  CROSSDOCK_RETURN_IF_ERROR(io::WriteSmallFile(storage, temporary, text));
+  return storage.Rename(temporary, path);
+}
+
+Result<Source> OpenResult(io::Storage& storage, const std::string& dir, formats::Kind kind, const Target& target) {
+  Source result;
+  result.label = target.unit;
+  result.storage = &storage;
+  result.found.kind = kind;
+  result.found.path = dir;
+  result.found.step = target.placement.catalog.step;
+  CROSSDOCK_ASSIGN_OR_RETURN(result.reader, formats::Open(storage, result.found));
+  return result;
+}
+
+Result<JobResult> RunJob(const Source& source, Target* target, io::Storage& storage, const ConvertOptions& options,
+                         const Hooks& hooks) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<io::Staging> staging,
+                             io::Staging::Begin(storage, target->unit, {options.force, options.resume}));
+  Run run(source, target, storage, options, hooks);
+  const Status status = run.InStaging(*staging);
+  JobResult result = run.Take();
+  if (!status) {
+    Error error = status.error();
+    if (error.code == ErrorCode::kCancelled) {
+      if (error.hint.empty()) error.hint = "run the same command with `--resume` to go on";
+      return error;
+    }
+    const Status removed = staging->Discard();
+    if (!removed) error.context.push_back("removing the staging directory failed too: " + removed.error().message);
+    return error;
+  }
+  if (!result.equal) CROSSDOCK_RETURN_IF_ERROR(staging->Discard());
+  return result;
+}
+
+}  // namespace crossdock::convert

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  Runs a planned conversion to its end: space check, staging, execution, metadata, the proof, the commit.
+/// Order, and why: everything that can be known is checked before the staging directory is made; markers are written
+/// after the rename; success is told only after the result was opened again and counted.
+/// A run that fails removes its staging directory; one that is interrupted (kCancelled) leaves it for --resume.
+/// Errors: kNoSpace with needed and free bytes; those of staging, executor and writers.
+#pragma once
+
+#include "convert/source.h"
+#include "convert/summary.h"
+#include "convert/target.h"
+#include "crossdock/options.h"
+#include "crossdock/result.h"
+#include "verify/verify.h"
+
+namespace crossdock::convert {
+
+struct JobResult {
+  Outcome outcome;
+  verify::Comparison comparison;   ///< with --verify
+  bool equal = true;               ///< false: a difference was found, the target is untouched
+};
+
+/// `target` is not const: its writer writes its metadata.
+[[nodiscard]] Result<JobResult> RunJob(const Source& source, Target* target, io::Storage& storage, const ConvertOptions& options,
+                                       const Hooks& hooks);
+
+/// Free bytes where `path` will lie: of its deepest folder that exists.
+[[nodiscard]] Result<std::int64_t> FreeBytesAt(io::Storage& storage, const std::string& path);
+
+/// Writes a report (receipt, manifest, comparison) whole or not at all, replacing an older one.
+[[nodiscard]] Status WriteReportFile(io::Storage& storage, const std::string& path, const std::string& text);
+
+/// A reader of what lies in `dir` now, whatever the directory is called.
+[[nodiscard]] Result<Source> OpenResult(io::Storage& storage, const std::string& dir, formats::Kind kind, const Target& target);
+
+}  // namespace crossdock::convert

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Roundtrip: HF -> FORMAT -> HF beside each other, then compared; what was made on the way is removed.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "convert/comparison.h"
+#include "convert/convert_source.h"
+#include "convert/job.h"
+#include "crossdock/convert.h"
+#include "io/storage.h"
+
+namespace crossdock {
+namespace {
+
+using namespace convert;  // NOLINT(google-build-using-namespace): this file is the room's front door
+
+/// Removes the working directory whatever happens.
+class WorkDir {
+ public:
+  static Result<WorkDir> Make(io::Storage& storage, const std::string& out) {
+    if (!io::Exists(storage, out)) CROSSDOCK_RETURN_IF_ERROR(io::MakeDirs(storage, out));
+    WorkDir dir(storage, io::JoinPath(out, fmt::format(".crossdock-roundtrip-{}", getpid())));
+    CROSSDOCK_RETURN_IF_ERROR(storage.MakeDir(dir.path_));
+    return dir;
+  }
+  WorkDir(WorkDir&& other) noexcept : storage_(std::exchange(other.storage_, nullptr)), path_(std::move(other.path_)) {}
+  WorkDir(const WorkDir&) = delete;
+  WorkDir& operator=(const WorkDir&) = delete;
+  WorkDir& operator=(WorkDir&&) = delete;
+  ~WorkDir() {
+    // A destructor has nobody to tell; what stays behind carries our name.
+    if (storage_ != nullptr) static_cast<void>(io::RemoveTree(*storage_, path_));
+  }
+  [[nodiscard]] std::string Path(const char* name) const { return io::JoinPath(path_, name); }
+
+ private:
+  WorkDir(io::Storage& storage, std::string path) : storage_(&storage), path_(std::move(path)) {}
+  io::Storage* storage_;
+  std::string path_;
+};
+
+}  // namespace
+
+Result<Report> Roundtrip(const RoundtripOptions& options, const Hooks& hooks) {
+  const std::unique_ptr<io::Storage> storage = io::MakeLocalStorage();
+  const std::string out = options.out.value_or(".");
+  CROSSDOCK_ASSIGN_OR_RETURN(const WorkDir work, WorkDir::Make(*storage, out));
+
+  ConvertOptions there = options.convert;
+  there.target = work.Path("there");
+  there.force = false;
+  CROSSDOCK_ASSIGN_OR_RETURN(const Report first, Convert(there, hooks));
+  ConvertOptions back;
+  back.source = there.target;
+  back.target = work.Path("back");
+  back.to = "hf";
+  back.hf_template = options.convert.hf_template.value_or(options.convert.source);
+  back.rules = options.convert.rules;
+  back.family = options.convert.family;
+  back.memory = options.convert.memory;
+  back.threads = options.convert.threads;
+  back.max_shard_bytes = options.convert.max_shard_bytes;
+  back.allow = options.convert.allow;
+  CROSSDOCK_ASSIGN_OR_RETURN(const Report second, Convert(back, hooks));
+
+  SourceRequest request = RequestOf(options.convert);
+  CROSSDOCK_ASSIGN_OR_RETURN(const Source a, OpenAndRead(*storage, request));
+  request.path = back.target;
+  request.from.reset();
+  request.step.reset();
+  CROSSDOCK_ASSIGN_OR_RETURN(const Source b, OpenAndRead(*storage, request));
+  CROSSDOCK_ASSIGN_OR_RETURN(const verify::Comparison comparison,
+                             CompareSources(a, b, {verify::Exact::kBit, options.convert.memory}, hooks));
+  Report report = ComparisonReport(comparison, b.hub.notices);
+  const std::string path = options.report.value_or(io::JoinPath(out, "roundtrip_comparison.json"));
+  CROSSDOCK_RETURN_IF_ERROR(WriteReportFile(*storage, path, report.json));
+  report.text = fmt::format("round trip hf -> {} -> hf: {}report in `{}`\n", options.convert.to, report.text, Printable(path, 4096));
+  return report;
+}
+
+}  // namespace crossdock

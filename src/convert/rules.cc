@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "convert/rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "family/bind.h"
+
+namespace crossdock::convert {
+namespace {
+
+std::string RuleText(const family::FamilyFile& family, int line) {
+  const std::size_t colon = family.path.find(':');
+  return fmt::format("{}:{}", colon == std::string::npos ? family.path : family.path.substr(colon + 1), line);
+}
+
+/// A weight of two axes is [out, in] in both dialects; the layer axis of a stack comes first.
+std::vector<std::string> AxisNames(std::size_t rank, int stack_axis, bool embedding) {
+  std::vector<std::string> names;
+  const std::size_t own = rank - (stack_axis >= 0 ? 1U : 0U);
+  if (own == 2) names = embedding ? std::vector<std::string>{"vocabulary", "hidden"} : std::vector<std::string>{"out", "in"};
+  if (own == 1) names = {"out"};
+  while (names.size() < own) names.push_back(fmt::format("axis {}", names.size()));
+  if (stack_axis >= 0) names.insert(names.begin() + stack_axis, "layer");
+  return names;
+}
+
+bool IsVocabulary(std::string_view name) {
+  return name.find("embed") != std::string_view::npos || name.find("lm_head") != std::string_view::npos ||
+         name.find("output_layer") != std::string_view::npos;
+}
+
+/// Where the digits of a name's first number stand that is a whole dotted part; npos when there is none.
+std::pair<std::size_t, std::size_t> NumberPart(std::string_view name) {
+  std::size_t at = 0;
+  while (at < name.size()) {
+    const std::size_t end = std::min(name.find('.', at), name.size());
+    const std::string_view part = name.substr(at, end - at);
+    const bool digits = !part.empty() && part.size() < 9 && std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
+    if (digits) return {at, end};
+    at = end + 1;
+  }
+  return {std::string_view::npos, 0};
+}
+
+std::string Ranges(const std::set<std::int64_t>& numbers) {
+  std::string out;
+  for (auto it = numbers.begin(); it != numbers.end();) {
+    const std::int64_t first = *it;
+    std::int64_t last = first;
+    for (++it; it != numbers.end() && *it == last + 1; ++it) ++last;
+    out += fmt::format("{}{}", out.empty() ? "" : ",", first == last ? fmt::format("{}", first) : fmt::format("{}..{}", first, last));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string_view WithoutSlot(std::string_view name) {
+  for (std::string_view prefix : {"param/", "optimizer.state.exp_avg_sq.", "optimizer.state.exp_avg.", "optimizer.state.fp32_param."}) {
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
+  }
+  if (name.starts_with("optim/")) {
+    const std::size_t slash = name.find('/', 6);
+    if (slash != std::string_view::npos) return name.substr(slash + 1);
+  }
+  return name;
+}
+
+RuleBook RuleBook::Make(const dialects::HubState& hub, formats::Kind kind) {
+  RuleBook book;
+  if (hub.family == nullptr) return book;
+  const auto bind = [&](const std::string& dialect, bool stacked, bool split) {
+    family::BindOptions options;
+    options.dialect = dialect;
+    options.stacked_layers = stacked;
+    options.split_gate_up = split;
+    // Only names are wanted: any size that is large enough serves.
+    options.padded_vocab = std::int64_t{1} << 40U;
+    return family::Bind(*hub.family, hub.letters, hub.conditions, options);
+  };
+  if (kind != formats::Kind::kMegatron) {
+    const Result<family::Binding> binding = bind("hf", false, false);
+    if (!binding) return book;
+    for (const family::HubTensor& t : binding->hub) {
+      book.Add(t.name, {{t.name}, RuleText(*hub.family, t.row_line), AxisNames(t.shape.size(), -1, IsVocabulary(t.name))});
+    }
+    return book;
+  }
+  for (const bool stacked : {true, false}) {
+    for (const bool split : {false, true}) {
+      const Result<family::Binding> binding = bind("mcore", stacked, split);
+      if (!binding) continue;
+      for (const family::DialectTensor& t : binding->tensors) {
+        RuleOf rule;
+        for (std::int32_t i : t.hub) rule.hub.push_back(binding->hub[static_cast<std::size_t>(i)].name);
+        rule.rule = RuleText(*hub.family, t.row_line);
+        rule.axes = AxisNames(t.shape.size(), t.stack_axis, IsVocabulary(t.name));
+        book.Add(t.name, std::move(rule));
+      }
+    }
+  }
+  return book;
+}
+
+const RuleOf* RuleBook::Find(std::string_view name) const {
+  const auto it = rules_.find(WithoutSlot(name));
+  return it == rules_.end() ? nullptr : &it->second;
+}
+
+std::vector<std::string> FoldNames(const std::vector<std::string>& names) {
+  std::vector<std::string> order;
+  std::map<std::string, std::set<std::int64_t>> numbers;
+  for (const std::string& name : names) {
+    const auto [first, end] = NumberPart(name);
+    std::string pattern = name;
+    if (first != std::string_view::npos) pattern = name.substr(0, first) + "{}" + name.substr(end);
+    if (!numbers.contains(pattern)) order.push_back(pattern);
+    std::set<std::int64_t>& seen = numbers[pattern];
+    if (first != std::string_view::npos) seen.insert(std::stoll(name.substr(first, end - first)));
+  }
+  std::vector<std::string> out;
+  for (const std::string& pattern : order) {
+    const std::set<std::int64_t>& seen = numbers[pattern];
+    if (seen.empty()) {
+      out.push_back(pattern);
+      continue;
+    }
+    const std::size_t at = pattern.find("{}");
+    const std::string range = Ranges(seen);
+    out.push_back(pattern.substr(0, at) + (seen.size() == 1 ? range : "{" + range + "}") + pattern.substr(at + 2));
+  }
+  return out;
+}
+
+}  // namespace crossdock::convert

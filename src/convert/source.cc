@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "convert/source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "convert/kinds.h"
+#include "dialects/hf/hf_dialect.h"
+#include "dialects/mcore/mcore_dialect.h"
+#include "family/detect.h"
+#include "formats/safetensors/safetensors.h"
+
+namespace crossdock::convert {
+namespace {
+
+using formats::Kind;
+
+/// The family that --family or --rules names, or null.
+Result<const family::FamilyFile*> WantedFamily(const SourceRequest& request, Source* source) {
+  std::vector<const family::FamilyFile*> families;
+  for (const family::FamilyFile& file : family::BuiltinFamilies()) families.push_back(&file);
+  if (request.rules) {
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::string text, io::ReadSmallFile(*source->storage, *request.rules));
+    CROSSDOCK_ASSIGN_OR_RETURN(family::FamilyFile own, family::ParseFamilyFile(text, *request.rules));
+    source->own_rules = std::make_unique<family::FamilyFile>(std::move(own));
+    if (!request.family || *request.family == source->own_rules->name) return source->own_rules.get();
+  }
+  if (!request.family) return nullptr;
+  if (const family::FamilyFile* found = family::FindFamily(*request.family, families)) return found;
+  std::string names;
+  for (const family::FamilyFile* file : families) names += fmt::format("{}`{}`", names.empty() ? "" : ", ", file->name);
+  return MakeError(ErrorCode::kUsage, fmt::format("there is no family `{}`", Printable(*request.family)))
+      .WithExpected("one of " + names)
+      .WithHint("`crossdock families` lists them; `--rules FILE` adds one of your own");
+}
+
+bool Allowed(const SourceRequest& request, std::string_view what) {
+  return std::ranges::find(request.allow, what) != request.allow.end();
+}
+
+Result<dialects::HubState> ReadHub(const SourceRequest& request, const family::FamilyFile* wanted, const Source& source) {
+  const Catalog& catalog = source.reader->catalog();
+  std::optional<family::ModelConfig> config;
+  if (source.reference) config = source.reference->config;
+  const bool unknown = Allowed(request, "unknown-tensors");
+  if (source.found.kind == Kind::kMegatron) {
+    return dialects::mcore::ReadHub(catalog, {wanted, std::move(config), request.no_optim, unknown});
+  }
+  const dialects::hf::ReadOptions options{wanted, std::move(config), unknown};
+  return source.found.kind == Kind::kFullState ? dialects::hf::ReadFullState(catalog, options)
+                                               : dialects::hf::ReadHub(catalog, options);
+}
+
+/// Compares the elements of two stored tensors of one dtype and shape, 1 MiB at a time.
+Status CompareStored(const Source& source, std::int32_t a, std::int32_t b, std::int64_t memory) {
+  const Catalog& catalog = source.reader->catalog();
+  const Entry& x = catalog.entries[static_cast<std::size_t>(a)];
+  const Entry& y = catalog.entries[static_cast<std::size_t>(b)];
+  const Error unequal = MakeError(ErrorCode::kCorrupt, "config.json ties the head to the embedding, but the two differ")
+                            .WithPath(catalog.root)
+                            .WithTensor(y.name)
+                            .WithExpected(fmt::format("the same as `{}`", Printable(x.name)));
+  if (x.dtype != y.dtype || x.shape != y.shape || x.chunks.size() != 1 || y.chunks.size() != 1) {
+    return Error(unequal)
+        .WithFound(fmt::format("{} {} against {} {}", DTypeName(y.dtype), ToString(y.shape), DTypeName(x.dtype), ToString(x.shape)))
+        .WithHint("set `tie_word_embeddings` to false in config.json if both are meant");
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const ByteRange left, source.reader->Locate(a, 0));
+  CROSSDOCK_ASSIGN_OR_RETURN(const ByteRange right, source.reader->Locate(b, 0));
+  const auto open = [&](const Entry& e) {
+    const FileRef& file = catalog.files[static_cast<std::size_t>(e.chunks[0].file)];
+    return source.storage->OpenRead(io::JoinPath(catalog.root, file.path));
+  };
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<io::ReadFile> first, open(x));
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<io::ReadFile> second, open(y));
+  const std::int64_t tile = std::clamp<std::int64_t>(memory / 4, 1 << 12, 1 << 20);
+  std::vector<std::byte> p(static_cast<std::size_t>(std::min(tile, left.length))), q(p.size());
+  for (std::int64_t at = 0; at < left.length; at += tile) {
+    const auto n = static_cast<std::size_t>(std::min(tile, left.length - at));
+    CROSSDOCK_RETURN_IF_ERROR(first->ReadAt(left.offset + at, std::span(p).first(n)));
+    CROSSDOCK_RETURN_IF_ERROR(second->ReadAt(right.offset + at, std::span(q).first(n)));
+    const auto [i, j] = std::mismatch(p.begin(), p.begin() + static_cast<std::ptrdiff_t>(n), q.begin());
+    if (i == p.begin() + static_cast<std::ptrdiff_t>(n)) continue;
+    const std::int64_t byte = at + (i - p.begin());
+    return Error(unequal)
+        .WithFound(fmt::format("another value at element {}", byte * 8 / BitsOf(x.dtype)))
+        .WithHint("set `tie_word_embeddings` to false in config.json if both are meant");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<Template> ReadTemplate(io::Storage& storage, const std::string& path) {
+  Template out;
+  CROSSDOCK_ASSIGN_OR_RETURN(out.dir, formats::safetensors::ResolveHubCache(storage, path));
+  CROSSDOCK_ASSIGN_OR_RETURN(const io::FileInfo info, storage.Stat(out.dir));
+  std::string config_path = io::JoinPath(out.dir, "config.json");
+  if (info.kind == io::FileKind::kFile) {  // --hf-config names the file itself
+    config_path = out.dir;
+    out.dir = io::ParentPath(out.dir);
+  }
+  if (!io::Exists(storage, config_path)) {
+    return MakeError(ErrorCode::kIncomplete, "the template has no config.json")
+        .WithPath(config_path)
+        .WithHint("`--hf-template` names a Hugging Face model directory");
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::string text, io::ReadSmallFile(storage, config_path));
+  Result<Value> config = ParseJson(text);
+  if (!config) return std::move(config).error().WithPath(config_path);
+  out.config = family::ModelConfig{"hf", std::move(config).value()};
+  CROSSDOCK_ASSIGN_OR_RETURN(out.order, formats::safetensors::ReadTensorOrder(storage, out.dir));
+  std::vector<std::string> notices;
+  CROSSDOCK_ASSIGN_OR_RETURN(out.side_files, formats::safetensors::ListSideFiles(storage, out.dir, &notices));
+  return out;
+}
+
+Result<Source> OpenSource(io::Storage& storage, const SourceRequest& request) {
+  Source source;
+  source.label = request.path;
+  source.storage = &storage;
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<Kind> from, ParseSourceKind(request.from));
+  CROSSDOCK_ASSIGN_OR_RETURN(source.found, formats::Recognise(storage, request.path, request.step, from));
+  if (!SpecOf(source.found.kind).reads) {
+    return MakeError(ErrorCode::kUnsupported, fmt::format("this version cannot read {} (`{}`)", SpecOf(source.found.kind).what,
+                                                          formats::KindName(source.found.kind)))
+        .WithPath(source.found.path);
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(source.reader, formats::Open(storage, source.found));
+  if (request.hf_template) {
+    CROSSDOCK_ASSIGN_OR_RETURN(source.reference, ReadTemplate(storage, *request.hf_template));
+  }
+  return source;
+}
+
+Status ReadSourceHub(const SourceRequest& request, Source* source) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const family::FamilyFile* wanted, WantedFamily(request, source));
+  Result<dialects::HubState> hub = ReadHub(request, wanted, *source);
+  if (!hub) {
+    Error error = std::move(hub).error();
+    if (error.path.empty()) error.path = source->reader->catalog().root;
+    return error;
+  }
+  source->hub = std::move(hub).value();
+  if (request.no_optim) DropOptimizer(&source->hub);
+  return CheckMoments(&source->hub);
+}
+
+Result<Source> OpenAndRead(io::Storage& storage, const SourceRequest& request) {
+  CROSSDOCK_ASSIGN_OR_RETURN(Source source, OpenSource(storage, request));
+  CROSSDOCK_RETURN_IF_ERROR(ReadSourceHub(request, &source));
+  return source;
+}
+
+Status CheckTiedPair(const Source& source, std::int64_t memory) {
+  if (!source.hub.tied) return OkStatus();
+  return CompareStored(source, source.hub.tied->embedding, source.hub.tied->head, memory).WithContext("comparing tied tensors");
+}
+
+std::int64_t BytesOf(const dialects::HubTensor& tensor) {
+  const Result<std::int64_t> bytes = ByteSize(tensor.dtype, tensor.shape);
+  return bytes ? *bytes : 0;  // shapes were checked when the catalog was read
+}
+
+void DropOptimizer(dialects::HubState* hub) {
+  dialects::LeftOut left{"optimizer state", "left behind by --no-optim", 0, 0};
+  std::erase_if(hub->tensors, [&](const dialects::HubTensor& t) {
+    if (t.slot == Slot::kParam) return false;
+    ++left.count;
+    left.bytes += BytesOf(t);
+    return true;
+  });
+  hub->optimizer.clear();
+  hub->counters.adam_count.reset();
+  hub->counters.muon_count.reset();
+  if (left.count != 0) hub->left_out.push_back(std::move(left));
+}
+
+Status CheckMoments(dialects::HubState* hub) {
+  std::map<std::string_view, unsigned> slots;
+  bool any = false;
+  for (const dialects::HubTensor& t : hub->tensors) {
+    slots[t.name] |= 1U << static_cast<unsigned>(t.slot);
+    any = any || t.slot == Slot::kAdamMu || t.slot == Slot::kAdamNu;
+  }
+  if (!any) return OkStatus();
+  constexpr unsigned kMu = 1U << static_cast<unsigned>(Slot::kAdamMu);
+  constexpr unsigned kNu = 1U << static_cast<unsigned>(Slot::kAdamNu);
+  constexpr unsigned kMuon = 1U << static_cast<unsigned>(Slot::kMuonMu);
+  std::string without;
+  std::int64_t count = 0;
+  for (const auto& [name, has] : slots) {
+    if ((has & kMu) != 0 && (has & kNu) != 0) continue;
+    if ((has & (kMu | kNu)) != 0) {
+      return MakeError(ErrorCode::kIncomplete, "a parameter has one Adam moment but not the other")
+          .WithTensor(std::string(name))
+          .WithExpected("`adam_mu` and `adam_nu`")
+          .WithFound((has & kMu) != 0 ? "`adam_mu` only" : "`adam_nu` only")
+          .WithHint("`--no-optim` converts the parameters alone");
+    }
+    if ((has & kMuon) != 0) continue;
+    if (++count <= 10) without += fmt::format("{}`{}`", without.empty() ? "" : ", ", Printable(name));
+  }
+  if (count != 0) {
+    hub->notices.push_back(fmt::format("{} parameters have no optimizer state: {}{}", count, without, count > 10 ? ", ..." : ""));
+  }
+  return OkStatus();
+}
+
+}  // namespace crossdock::convert

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  A source that is open and understood: recognised, its catalog read, its tensors as hub tensors.
+/// Errors: those of formats/registry.h and of the dialects; kUsage for an unknown --family. Tensor data is read only by
+/// CheckTiedPair.
+/// Ownership: a Source owns its reader and the user's rule file; its HubState points into both. It is not copied.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "crossdock/options.h"
+#include "crossdock/result.h"
+#include "dialects/dialect.h"
+#include "formats/format.h"
+#include "formats/registry.h"
+#include "io/storage.h"
+
+namespace crossdock::convert {
+
+/// What --hf-template names: configuration, order of tensors and side files; weights need not be there.
+struct Template {
+  std::string dir;
+  std::optional<family::ModelConfig> config;
+  std::vector<std::string> order;
+  std::vector<SideFile> side_files;
+};
+
+struct SourceRequest {
+  std::string path;
+  std::optional<std::string> from;
+  std::optional<std::int64_t> step;
+  std::optional<std::string> family, rules, hf_template;
+  bool no_optim = false;
+  std::vector<std::string> allow;
+};
+
+struct Source {
+  std::string label;                                     ///< the path as the user gave it
+  io::Storage* storage = nullptr;
+  formats::Found found;
+  std::unique_ptr<formats::CheckpointReader> reader;
+  std::unique_ptr<family::FamilyFile> own_rules;         ///< --rules
+  std::optional<Template> reference;                     ///< --hf-template
+  dialects::HubState hub;
+};
+
+[[nodiscard]] Result<Template> ReadTemplate(io::Storage& storage, const std::string& path);
+
+/// Recognises and opens; the hub is not read yet.
+[[nodiscard]] Result<Source> OpenSource(io::Storage& storage, const SourceRequest& request);
+/// Fills `source->hub`. Apart from OpenSource, as `inspect` and resharding can do without.
+[[nodiscard]] Status ReadSourceHub(const SourceRequest& request, Source* source);
+/// Both.
+[[nodiscard]] Result<Source> OpenAndRead(io::Storage& storage, const SourceRequest& request);
+
+/// User case B31: config.json says that head and embedding are tied and the file holds both: they must be equal, for only
+/// one of them will be carried. Reads both in tiles. kCorrupt names the first element that differs.
+[[nodiscard]] Status CheckTiedPair(const Source& source, std::int64_t memory);
+
+/// Removes everything but parameters from the hub and says so in left_out.
+void DropOptimizer(dialects::HubState* hub);
+
+/// User case B65: a parameter without state is a notice, one with one moment but not the other is refused.
+[[nodiscard]] Status CheckMoments(dialects::HubState* hub);
+
+[[nodiscard]] std::int64_t BytesOf(const dialects::HubTensor& tensor);
+
+}  // namespace crossdock::convert

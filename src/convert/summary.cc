@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "convert/summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <map>
+
+#include "convert/kinds.h"
+#include "layout/parallel_layout.h"
+
+namespace crossdock::convert {
+namespace {
+
+struct Totals {
+  std::int64_t tensors = 0;
+  std::int64_t bytes = 0;
+  void Add(std::int64_t more) {
+    ++tensors;
+    bytes += more;
+  }
+};
+struct SlotTotals {
+  Totals read, written;
+};
+
+std::int64_t BytesOfEntry(const Entry& entry) {
+  const Result<std::int64_t> bytes = ByteSize(entry.dtype, entry.shape);
+  return bytes ? *bytes : 0;
+}
+
+std::map<Slot, SlotTotals> CountSlots(const Source& source, const Target& target) {
+  std::map<Slot, SlotTotals> out;
+  if (target.resharded) {
+    for (const Entry& entry : source.reader->catalog().entries) out[SlotOfTarget(entry)].read.Add(BytesOfEntry(entry));
+  } else {
+    for (const dialects::HubTensor& tensor : source.hub.tensors) out[tensor.slot].read.Add(BytesOf(tensor));
+  }
+  for (const Entry& entry : target.placement.catalog.entries) out[SlotOfTarget(entry)].written.Add(BytesOfEntry(entry));
+  return out;
+}
+
+/// "55 tensors cast from BF16 to F32", for every pair of dtypes that occurs.
+std::vector<std::string> CastLines(const Source& source, const Target& target) {
+  std::map<std::pair<DType, DType>, std::int64_t> casts;
+  std::int64_t inexact = 0;
+  const std::vector<Entry>& from = source.reader->catalog().entries;
+  for (std::size_t i = 0; i < target.exprs.size(); ++i) {
+    const std::vector<int> leaves = expr::LeafOrdinals(target.exprs[i]);
+    if (leaves.empty()) continue;
+    const DType before = from[static_cast<std::size_t>(leaves.front())].dtype;
+    const DType after = target.placement.catalog.entries[i].dtype;
+    if (before != after) ++casts[{before, after}];
+    if (expr::IsInexact(target.exprs[i])) ++inexact;
+  }
+  std::vector<std::string> lines;
+  for (const auto& [pair, count] : casts) {
+    lines.push_back(fmt::format("{} tensors cast from {} to {}", count, DTypeName(pair.first), DTypeName(pair.second)));
+  }
+  if (inexact != 0) lines.push_back(fmt::format("{} tensors are rounded by that and cannot be restored bit for bit", inexact));
+  return lines;
+}
+
+std::vector<dialects::LeftOut> AllLeftOut(const Source& source, const Target& target, const ConvertOptions& options) {
+  std::vector<dialects::LeftOut> all = source.hub.left_out;
+  all.insert(all.end(), target.state.left_out.begin(), target.state.left_out.end());
+  if (options.no_rng) {
+    for (dialects::LeftOut& item : all) {
+      if (item.name.find("rng") != std::string::npos) item.reason = "left behind by --no-rng";
+    }
+  }
+  return all;
+}
+
+std::vector<std::string> AllNotices(const Source& source, const Target& target) {
+  std::vector<std::string> all = source.found.notices;
+  for (const std::vector<std::string>* more : {&source.reader->catalog().notices, &source.hub.notices,
+                                               &target.state.notices, &target.placement.catalog.notices}) {
+    for (const std::string& line : *more) {
+      if (std::ranges::find(all, line) == all.end()) all.push_back(line);
+    }
+  }
+  return all;
+}
+
+std::string StepText(const std::optional<std::int64_t>& step) { return step ? fmt::format(", step {}", *step) : ""; }
+
+std::optional<std::int64_t> SourceStep(const Source& source) {
+  return source.hub.counters.step ? source.hub.counters.step : source.found.step;
+}
+
+std::string LayoutText(const Target& target, const ConvertOptions& options) {
+  if (target.kind != formats::Kind::kMegatron) return "";
+  return fmt::format(", tp {}, pp {}", options.layout.tp, options.layout.pp);
+}
+
+std::string FamilyName(const Source& source) { return source.hub.family == nullptr ? "" : source.hub.family->name; }
+
+Value Optional(const std::optional<std::int64_t>& v) { return v ? Value(*v) : Value(); }
+
+std::int64_t SumOf(const std::vector<FileRef>& files) {
+  std::int64_t sum = 0;
+  for (const FileRef& file : files) sum += file.identity.size;
+  return sum;
+}
+
+std::vector<std::string> CopiedFiles(const Target& target) {
+  std::vector<std::string> names;
+  for (const SideFile& file : target.placement.catalog.side_files) {
+    if (file.role == SideFile::Role::kSide) names.push_back(file.path);
+  }
+  return names;
+}
+
+std::string SlotTable(const std::map<Slot, SlotTotals>& slots) {
+  std::string out = fmt::format("{:<9} {:>9} {:>12}   {:>9} {:>12}\n", "slot", "read", "", "written", "");
+  for (const auto& [slot, totals] : slots) {
+    out += fmt::format("{:<9} {:>9} {:>12}   {:>9} {:>12}\n", SlotName(slot), totals.read.tensors, HumanBytes(totals.read.bytes),
+                       totals.written.tensors, HumanBytes(totals.written.bytes));
+  }
+  return out;
+}
+
+Value SlotJson(const std::map<Slot, SlotTotals>& slots) {
+  Value out = Value::MakeDict();
+  for (const auto& [slot, totals] : slots) {
+    Value row = Value::MakeDict();
+    row.Set("tensors_read", totals.read.tensors);
+    row.Set("bytes_read", totals.read.bytes);
+    row.Set("tensors_written", totals.written.tensors);
+    row.Set("bytes_written", totals.written.bytes);
+    out.Set(SlotName(slot), std::move(row));
+  }
+  return out;
+}
+
+/// What a summary and a plan tell alike.
+struct Shared {
+  std::map<Slot, SlotTotals> slots;
+  std::vector<dialects::LeftOut> left_out;
+  std::vector<std::string> notices, casts, copied;
+  std::vector<FileRef> files;
+};
+
+Shared Collect(const Source& source, const Target& target, const ConvertOptions& options) {
+  return {CountSlots(source, target), AllLeftOut(source, target, options), AllNotices(source, target),
+          CastLines(source, target), CopiedFiles(target), target.AllFiles()};
+}
+
+std::string EndsText(const Source& source, const Target& target, const ConvertOptions& options) {
+  const std::string family = FamilyName(source);
+  const std::string named = family.empty() ? "" : ", " + family;
+  return fmt::format("from      {} ({}{}{})\nto        {} ({}{}{}{})\n", Printable(source.found.path, 4096),
+                     formats::KindName(source.found.kind), named, StepText(SourceStep(source)), Printable(target.unit, 4096),
+                     formats::KindName(target.kind), named, StepText(target.placement.catalog.step),
+                     LayoutText(target, options));
+}
+
+Value EndsJson(const char* command, const Source& source, const Target& target, const ConvertOptions& options, const Shared& shared) {
+  Value out = Value::MakeDict();
+  out.Set("command", command);
+  out.Set("version", VersionString());
+  const auto end = [&](const std::string& path, formats::Kind kind, const std::optional<std::int64_t>& step) {
+    Value v = Value::MakeDict();
+    v.Set("path", path);
+    v.Set("format", formats::KindName(kind));
+    v.Set("family", FamilyName(source));
+    v.Set("step", Optional(step));
+    return v;
+  };
+  Value from = end(source.found.path, source.found.kind, SourceStep(source));
+  Value to = end(target.unit, target.kind, target.placement.catalog.step);
+  if (target.kind == formats::Kind::kMegatron) {
+    to.Set("tp", options.layout.tp);
+    to.Set("pp", options.layout.pp);
+  }
+  to.Set("files", static_cast<std::int64_t>(shared.files.size()));
+  to.Set("bytes", SumOf(shared.files));
+  out.Set("source", std::move(from));
+  out.Set("target", std::move(to));
+  out.Set("slots", SlotJson(shared.slots));
+  out.Set("left_out", LeftOutJson(shared.left_out));
+  out.Set("casts", StringList(shared.casts));
+  out.Set("notices", StringList(shared.notices));
+  out.Set("side_files", StringList(shared.copied));
+  out.Set("allowed", StringList(options.allow));
+  out.Set("plan_hash", target.plan.hash);
+  return out;
+}
+
+std::string SharedText(const Shared& shared, const ConvertOptions& options) {
+  std::string out = SlotTable(shared.slots);
+  if (!shared.copied.empty()) out += Section("side files", {fmt::format("{}", fmt::join(shared.copied, ", "))});
+  out += Section("left out", LeftOutLines(shared.left_out));
+  out += Section("cast", shared.casts);
+  out += Section("notices", shared.notices);
+  if (!options.allow.empty()) out += Section("allowed", {fmt::format("{}", fmt::join(options.allow, ", "))});
+  return out;
+}
+
+std::string StageTable(const Source& source, const ConvertOptions& options) {
+  const auto layers = source.hub.letters.find("layers");
+  if (layers == source.hub.letters.end()) return "";
+  const layout::ParallelLayout parallel{options.layout.tp, options.layout.pp, options.layout.pipeline_layers,
+                                        options.layout.first_stage_layers, options.layout.last_stage_layers};
+  const Result<layout::StageMap> map = layout::MakeStageMap(parallel, layers->second);
+  if (!map) return "";  // the dialect has refused such a layout before
+  std::vector<std::string> lines;
+  for (std::size_t i = 0; i < map->stages.size(); ++i) {
+    const layout::StageMap::Stage& stage = map->stages[i];
+    lines.push_back(stage.count == 0 ? fmt::format("stage {}: no layers", i)
+                                     : fmt::format("stage {}: layers {} to {}", i, stage.first, stage.first + stage.count - 1));
+  }
+  return Section("pipeline stages", lines, 64);
+}
+
+std::int64_t StatusField(const char* name) {
+  std::ifstream status("/proc/self/status");
+  std::string line;
+  while (std::getline(status, line)) {
+    if (line.starts_with(name)) return std::strtoll(line.c_str() + std::string_view(name).size() + 1, nullptr, 10) * 1024;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::int64_t AnonymousNow() { return StatusField("RssAnon"); }
+std::int64_t PeakRss() { return StatusField("VmHWM"); }
+
+std::string HumanBytes(std::int64_t bytes) {
+  constexpr std::array kNames = {"KiB", "MiB", "GiB", "TiB", "PiB"};
+  if (bytes < 1024) return fmt::format("{} bytes", bytes);
+  double value = static_cast<double>(bytes) / 1024;
+  std::size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < kNames.size(); ++unit) value /= 1024;
+  return fmt::format("{:.1f} {}", value, kNames[unit]);
+}
+
+std::string Section(const std::string& heading, const std::vector<std::string>& lines, std::size_t limit) {
+  if (lines.empty()) return "";
+  std::string out = heading + ":\n";
+  for (std::size_t i = 0; i < std::min(lines.size(), limit); ++i) out += fmt::format("  {}\n", lines[i]);
+  if (lines.size() > limit) out += fmt::format("  ... and {} more\n", lines.size() - limit);
+  return out;
+}
+
+std::vector<std::string> LeftOutLines(const std::vector<dialects::LeftOut>& left_out) {
+  std::vector<std::string> lines;
+  for (const dialects::LeftOut& item : left_out) {
+    std::string line = Printable(item.name);
+    if (item.count > 1) line += fmt::format(" ({} of them)", item.count);
+    if (item.bytes > 0) line += fmt::format(", {}", HumanBytes(item.bytes));
+    lines.push_back(line + ": " + item.reason);
+  }
+  return lines;
+}
+
+Value LeftOutJson(const std::vector<dialects::LeftOut>& left_out) {
+  ValueList rows;
+  for (const dialects::LeftOut& item : left_out) {
+    Value row = Value::MakeDict();
+    row.Set("name", item.name);
+    row.Set("reason", item.reason);
+    row.Set("count", item.count);
+    row.Set("bytes", item.bytes);
+    rows.push_back(std::move(row));
+  }
+  return Value::MakeList(std::move(rows));
+}
+
+Value StringList(const std::vector<std::string>& lines) {
+  ValueList rows;
+  for (const std::string& line : lines) rows.emplace_back(line);
+  return Value::MakeList(std::move(rows));
+}
+
+Report MakeSummary(const Source& source, const Target& target, const ConvertOptions& options, const Outcome& outcome) {
+  const Shared shared = Collect(source, target, options);
+  const double seconds = std::max(outcome.measures.seconds, 1e-9);
+  const auto rate = static_cast<std::int64_t>(static_cast<double>(outcome.report.bytes_written) / seconds);
+  Report out;
+  out.text = "converted\n" + EndsText(source, target, options) + SharedText(shared, options);
+  out.text += fmt::format("{} tensors in {} files ({}), opened again and counted{}\n", outcome.reopened, shared.files.size(),
+                          HumanBytes(SumOf(shared.files)), outcome.verified ? "; every tensor compared with the source" : "");
+  if (outcome.report.tasks_resumed != 0) {
+    out.text += fmt::format("{} of {} pieces were there from the interrupted run\n", outcome.report.tasks_resumed, target.plan.tasks.size());
+  }
+  out.text += fmt::format("{} read, {} written in {:.2f} s, {}/s; peak memory {} ({} anonymous)\n",
+                          HumanBytes(outcome.report.bytes_read), HumanBytes(outcome.report.bytes_written), seconds, HumanBytes(rate),
+                          HumanBytes(outcome.measures.peak_rss), HumanBytes(outcome.measures.peak_anonymous));
+  out.text += fmt::format("load it with:\n  {}\n", fmt::join(target.state.load_line, "\n  "));
+
+  Value json = EndsJson("convert", source, target, options, shared);
+  json.Set("bytes_read", outcome.report.bytes_read);
+  json.Set("bytes_written", outcome.report.bytes_written);
+  json.Set("seconds", outcome.measures.seconds);
+  json.Set("bytes_per_second", rate);
+  json.Set("peak_memory", outcome.measures.peak_rss);
+  json.Set("peak_anonymous", outcome.measures.peak_anonymous);
+  json.Set("tasks_resumed", outcome.report.tasks_resumed);
+  json.Set("reopened_tensors", outcome.reopened);
+  json.Set("verified", outcome.verified);
+  json.Set("load", StringList(target.state.load_line));
+  out.json = ToJson(json) + "\n";
+  return out;
+}
+
+Report MakePlanReport(const Source& source, const Target& target, const ConvertOptions& options, std::int64_t free_bytes) {
+  const Shared shared = Collect(source, target, options);
+  const std::int64_t needed = SumOf(shared.files);
+  Report out;
+  out.text = fmt::format("total     {} in {} files; nothing is written by a dry run\n", HumanBytes(needed), shared.files.size());
+  Value files = Value::MakeList();
+  std::vector<std::string> lines;
+  for (const FileRef& file : shared.files) {
+    lines.push_back(fmt::format("{:>15}  {}", file.identity.size, Printable(file.path, 4096)));
+    Value row = Value::MakeDict();
+    row.Set("path", file.path);
+    row.Set("bytes", file.identity.size);
+    files.mutable_sequence()->push_back(std::move(row));
+  }
+  out.text += Section("files (bytes)", lines, 200);
+  out.text += EndsText(source, target, options) + SharedText(shared, options);
+  if (target.kind == formats::Kind::kMegatron) out.text += StageTable(source, options);
+  out.text += fmt::format("reads     {} in {} pieces of at most {}\n", HumanBytes(target.plan.bytes_read), target.plan.tasks.size(),
+                          HumanBytes(target.plan.task_bytes));
+  out.text += fmt::format("disk      {} bytes needed, {} bytes free{}\n", needed, free_bytes, needed > free_bytes ? ": NOT ENOUGH" : "");
+  out.text += fmt::format("memory    {} expected at the peak, with {} threads; --memory is {}\n", HumanBytes(target.plan.peak_memory),
+                          target.threads, HumanBytes(options.memory));
+  out.text += fmt::format("load it with:\n  {}\n", fmt::join(target.state.load_line, "\n  "));
+
+  Value json = EndsJson("plan", source, target, options, shared);
+  json.Set("files", std::move(files));
+  json.Set("bytes_read", target.plan.bytes_read);
+  json.Set("bytes_written", target.plan.bytes_written);
+  json.Set("tasks", static_cast<std::int64_t>(target.plan.tasks.size()));
+  json.Set("disk_needed", needed);
+  json.Set("disk_free", free_bytes);
+  json.Set("expected_peak_memory", target.plan.peak_memory);
+  json.Set("threads", target.threads);
+  json.Set("load", StringList(target.state.load_line));
+  out.json = ToJson(json) + "\n";
+  return out;
+}
+
+}  // namespace crossdock::convert

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "convert/target.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <thread>
+
+#include "base/check.h"
+#include "convert/kinds.h"
+#include "dialects/hf/hf_dialect.h"
+#include "dialects/mcore/mcore_dialect.h"
+#include "formats/dcp/dcp.h"
+#include "formats/safetensors/safetensors.h"
+#include "plan/planner.h"
+
+namespace crossdock::convert {
+namespace {
+
+using formats::Kind;
+
+DType DTypeOf(const std::string& name) {
+  return name == "bf16" ? DType::kBF16 : name == "fp16" ? DType::kF16 : DType::kF32;
+}
+
+Status FillConsumer(const ConvertOptions& options, dialects::TargetOptions* out) {
+  const std::size_t at = options.consumer.find('@');
+  out->consumer = options.consumer.substr(0, at);
+  if (at != std::string::npos) out->consumer_version = options.consumer.substr(at + 1);
+  if (out->consumer.empty()) out->consumer = "megatron-lm";
+  if (out->consumer == "megatron-lm" || out->consumer == "megatron-bridge") return OkStatus();
+  const bool known = out->consumer == "loongforge" || out->consumer == "maxtext" || out->consumer == "maxtext-linen" ||
+                     out->consumer == "ling3";
+  return MakeError(known ? ErrorCode::kUnsupported : ErrorCode::kUsage,
+                   known ? fmt::format("`--for {}` is not available in this version", out->consumer)
+                         : std::string("`--for` takes a consumer, with an optional @VERSION"))
+      .WithExpected("`megatron-lm` or `megatron-bridge`")
+      .WithFound(fmt::format("`{}`", Printable(options.consumer)));
+}
+
+Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, const ConvertOptions& options) {
+  dialects::TargetOptions out;
+  out.layout = {options.layout.tp, options.layout.pp, options.layout.pipeline_layers, options.layout.first_stage_layers,
+                options.layout.last_stage_layers};
+  if (options.dtype) out.dtype = DTypeOf(*options.dtype);
+  out.keep_dtype = options.keep_dtype;
+  CROSSDOCK_RETURN_IF_ERROR(FillConsumer(options, &out));
+  out.iteration = options.iteration;
+  out.release = options.release;
+  out.vocab_divisor = options.vocab_divisor;
+  out.padded_vocab = options.padded_vocab;
+  for (const auto& [key, value] : options.set_args) out.set_args[key] = value;
+  out.max_shard_bytes = options.max_shard_bytes;
+  out.params_from_master = options.params_from == "master";
+  if (source.reference) {
+    out.template_config = source.reference->config;
+    out.template_order = source.reference->order;
+    out.template_side_files = source.reference->side_files;
+  }
+  return out;
+}
+
+/// Options that only one kind of target can honour are refused for the others: no option does nothing.
+Status CheckApplies(Kind to, const ConvertOptions& options) {
+  if (to == Kind::kMegatron) return OkStatus();
+  const char* option = nullptr;
+  if (options.layout.given && (options.layout.tp != 1 || options.layout.pp != 1 || !options.layout.pipeline_layers.empty() ||
+                               options.layout.first_stage_layers || options.layout.last_stage_layers)) {
+    option = "a parallel layout (`--tp`, `--pp`, ...)";
+  } else if (options.iteration) {
+    option = "`--iteration`";
+  } else if (options.release) {
+    option = "`--release`";
+  } else if (options.padded_vocab) {
+    option = "`--padded-vocab-size`";
+  } else if (!options.set_args.empty()) {
+    option = "`--set`";
+  }
+  if (option == nullptr) return OkStatus();
+  return MakeError(ErrorCode::kUsage, fmt::format("{} means nothing for a target of format `{}`", option, formats::KindName(to)))
+      .WithHint("leave it out, or write with `--to megatron`");
+}
+
+Result<dialects::TargetState> Arrange(const Source& source, Kind to, const ConvertOptions& options,
+                                      const dialects::TargetOptions& target_options, bool reshard) {
+  if (reshard) return dialects::mcore::Reshard(source.reader->catalog(), target_options);
+  switch (to) {
+    case Kind::kMegatron: return dialects::mcore::WriteHub(source.hub, target_options);
+    case Kind::kFullState: return dialects::hf::WriteFullState(source.hub, target_options);
+    default: break;
+  }
+  if (options.require_optim) {
+    return MakeError(ErrorCode::kUnsupported, "a target of format `hf` holds no optimizer state, which `--require-optim` asks for")
+        .WithHint("write `--to full-state` or `--to megatron`");
+  }
+  return dialects::hf::WriteHub(source.hub, target_options);
+}
+
+/// What the dialect wants written into the headers of safetensors files.
+formats::safetensors::WriterOptions SafetensorsOptions(const Source& source, Kind to, const ConvertOptions& options,
+                                                       const Catalog& catalog) {
+  formats::safetensors::WriterOptions out;
+  out.max_shard_bytes = options.max_shard_bytes;
+  out.order = source.reference && !source.reference->order.empty() ? source.reference->order : source.hub.order;
+  if (to == Kind::kFullState) {
+    // All slots of a parameter lie together, in the order of the parameters.
+    std::vector<std::string> order;
+    for (const std::string& name : out.order) {
+      order.push_back("param/" + name);
+      for (Slot slot : kAllSlots) {
+        if (slot != Slot::kParam) order.push_back(fmt::format("optim/{}/{}", SlotName(slot), name));
+      }
+    }
+    out.order = std::move(order);
+  }
+  const auto metadata = catalog.objects.find("__metadata__");
+  if (metadata == catalog.objects.end()) return out;
+  const Value::Dict* dict = metadata->second.as_dict();
+  if (dict == nullptr) return out;
+  out.metadata.clear();
+  for (const auto& [key, value] : dict->items) {
+    if (key.as_string() != nullptr && value.as_string() != nullptr) out.metadata.emplace_back(*key.as_string(), *value.as_string());
+  }
+  return out;
+}
+
+/// The writer may put entries in an order of its own: expressions follow by name.
+std::vector<expr::Expr> Reorder(const std::vector<std::string>& before, std::vector<expr::Expr> exprs, const Catalog& placed) {
+  CROSSDOCK_CHECK(before.size() == exprs.size() && before.size() == placed.entries.size());
+  std::map<std::string_view, std::size_t> at;
+  for (std::size_t i = 0; i < before.size(); ++i) at[before[i]] = i;
+  std::vector<expr::Expr> out;
+  out.reserve(exprs.size());
+  for (const Entry& entry : placed.entries) {
+    const auto found = at.find(entry.name);
+    CROSSDOCK_CHECK(found != at.end());
+    out.push_back(exprs[found->second]);
+  }
+  return out;
+}
+
+std::string Canonical(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path resolved = std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error);
+  std::string text = error ? path : resolved.string();
+  while (text.size() > 1 && text.ends_with('/')) text.pop_back();
+  return text;
+}
+
+bool Inside(const std::string& inner, const std::string& outer) {
+  return inner == outer || (inner.starts_with(outer) && (outer.ends_with('/') || inner[outer.size()] == '/'));
+}
+
+}  // namespace
+
+int ThreadCount(int wanted) {
+  if (wanted > 0) return wanted;
+  return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
+}
+
+Slot SlotOfTarget(const Entry& entry) {
+  if (entry.slot != Slot::kParam) return entry.slot;
+  const std::string_view name = entry.name;
+  constexpr std::string_view kOptim = "optim/";
+  if (name.starts_with(kOptim)) {
+    const std::string_view rest = name.substr(kOptim.size());
+    return SlotFromName(rest.substr(0, rest.find('/'))).value_or(Slot::kParam);
+  }
+  if (name.starts_with("optimizer.state.exp_avg_sq.")) return Slot::kAdamNu;
+  if (name.starts_with("optimizer.state.exp_avg.")) return Slot::kAdamMu;
+  if (name.starts_with("optimizer.state.fp32_param.")) return Slot::kMaster;
+  return Slot::kParam;
+}
+
+bool CanReshard(const Source& source, Kind to, const ConvertOptions& options) {
+  return source.found.kind == Kind::kMegatron && to == Kind::kMegatron && !options.dtype && !options.family && !options.rules &&
+         !options.hf_template && !options.no_optim && options.params_from == "model" && !options.tokenizer &&
+         !options.padded_vocab;
+}
+
+Status CheckApart(const Source& source, const std::string& target_root, const std::string& unit) {
+  const std::string from = Canonical(source.found.path);
+  const std::string to = Canonical(unit);
+  const bool same_word = Canonical(source.label) == Canonical(target_root);
+  if (!same_word && !Inside(to, from) && !Inside(from, to)) return OkStatus();
+  return MakeError(ErrorCode::kUsage, "source and target must lie apart: nothing is ever written into a source")
+      .WithPath(target_root)
+      .WithFound(fmt::format("the source at `{}`", Printable(from, 4096)))
+      .WithHint("name another target");
+}
+
+std::vector<FileRef> Target::AllFiles() const {
+  std::map<std::string, FileRef> files;
+  for (const FileRef& file : placement.catalog.files) files[file.path] = file;
+  for (const FileRef& file : writer->MetadataFiles()) files[file.path] = file;
+  for (const SideFile& file : placement.catalog.side_files) {
+    const std::int64_t size = file.bytes ? static_cast<std::int64_t>(file.bytes->size()) : file.size;
+    files[file.path] = FileRef{file.path, {size, 0, 0}};
+  }
+  std::vector<FileRef> out;
+  for (auto& [path, file] : files) out.push_back(std::move(file));
+  return out;
+}
+
+Result<Target> PrepareTarget(const Source& source, const ConvertOptions& options) {
+  Target target;
+  CROSSDOCK_ASSIGN_OR_RETURN(target.kind, ParseTargetKind(options.to));
+  CROSSDOCK_RETURN_IF_ERROR(CheckApplies(target.kind, options));
+  CROSSDOCK_ASSIGN_OR_RETURN(const dialects::TargetOptions target_options, MakeTargetOptions(source, options));
+  target.resharded = CanReshard(source, target.kind, options);
+  CROSSDOCK_ASSIGN_OR_RETURN(target.state, Arrange(source, target.kind, options, target_options, target.resharded));
+  target.root = options.target;
+  target.unit = target.state.unit_name.empty() ? options.target : io::JoinPath(options.target, target.state.unit_name);
+
+  Catalog& catalog = target.state.catalog;
+  if (target.kind == Kind::kMegatron) {
+    target.writer = formats::MakeDcpWriter();
+  } else {
+    target.writer = formats::safetensors::MakeSafetensorsWriter(SafetensorsOptions(source, target.kind, options, catalog));
+  }
+  std::vector<std::string> names;
+  for (const Entry& entry : catalog.entries) names.push_back(entry.name);
+  CROSSDOCK_ASSIGN_OR_RETURN(target.placement, target.writer->LayOut(std::move(catalog)));
+  target.exprs = Reorder(names, std::move(target.state.exprs), target.placement.catalog);
+
+  target.threads = ThreadCount(options.threads);
+  plan::PlanOptions plan_options;
+  plan_options.memory = options.memory;
+  plan_options.threads = target.threads;
+  plan_options.contiguous_outputs = target.placement.wants_crc32;
+  CROSSDOCK_ASSIGN_OR_RETURN(target.plan, plan::MakePlan(source.reader->catalog(), target.placement.catalog, target.exprs, plan_options));
+  return target;
+}
+
+}  // namespace crossdock::convert

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  A target that is laid out and planned: every file, every offset and every task is known, nothing is written.
+/// Errors: kUsage (impossible layouts, target inside the source), kUnsupported, kIncomplete, and the planner's.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "convert/source.h"
+#include "crossdock/options.h"
+#include "crossdock/result.h"
+#include "dialects/dialect.h"
+#include "formats/format.h"
+#include "plan/plan.h"
+
+namespace crossdock::convert {
+
+struct Target {
+  formats::Kind kind = formats::Kind::kHf;
+  std::string root;                                    ///< TARGET as given: for Megatron the run root
+  std::string unit;                                    ///< the directory that is renamed into place
+  dialects::TargetState state;                         ///< its catalog has moved to `placement`
+  std::unique_ptr<formats::CheckpointWriter> writer;
+  formats::Placement placement;
+  std::vector<expr::Expr> exprs;                       ///< one an entry of placement.catalog
+  plan::Plan plan;
+  int threads = 1;
+  bool resharded = false;                              ///< Megatron to Megatron without a family
+
+  /// Everything that will lie on the disk: tensor files, metadata and side files.
+  [[nodiscard]] std::vector<FileRef> AllFiles() const;
+};
+
+/// Arranges the source's state for the target, lets the writer lay it out, and makes the plan.
+[[nodiscard]] Result<Target> PrepareTarget(const Source& source, const ConvertOptions& options);
+
+/// Megatron to Megatron needs no family unless something beside the layout is to change.
+[[nodiscard]] bool CanReshard(const Source& source, formats::Kind to, const ConvertOptions& options);
+
+/// kUsage when TARGET is the source, lies in it, or holds it: then a replacement would delete what is read.
+[[nodiscard]] Status CheckApart(const Source& source, const std::string& target_root, const std::string& unit);
+
+/// The slot of a target tensor, told by its name ("optim/adam_mu/...", "optimizer.state.exp_avg....").
+[[nodiscard]] Slot SlotOfTarget(const Entry& entry);
+
+[[nodiscard]] int ThreadCount(int wanted);
+
+}  // namespace crossdock::convert

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Verify: two checkpoints of any formats, by hub names.
+#include "convert/comparison.h"
+#include "convert/job.h"
+#include "crossdock/convert.h"
+
+namespace crossdock {
+namespace {
+
+using namespace convert;  // NOLINT(google-build-using-namespace): this file is the room's front door
+
+SourceRequest SideOf(const VerifyOptions& options, const std::string& path, const std::optional<std::string>& from) {
+  SourceRequest request;
+  request.path = path;
+  request.from = from;
+  request.step = options.step;
+  request.family = options.family;
+  request.rules = options.rules;
+  request.hf_template = options.hf_template;
+  request.allow = options.allow;
+  return request;
+}
+
+}  // namespace
+
+Result<Report> Verify(const VerifyOptions& options, const Hooks& hooks) {
+  if (hooks.on_progress) hooks.on_progress({"reading metadata", 0, 0, ""});
+  const std::unique_ptr<io::Storage> storage = io::MakeLocalStorage();
+  CROSSDOCK_ASSIGN_OR_RETURN(const Source a, OpenAndRead(*storage, SideOf(options, options.a, options.from_a)));
+  SourceRequest second = SideOf(options, options.b, options.from_b);
+  // Megatron files name no architecture: the family of A is the better guess for B than key shapes are.
+  if (!second.family && !second.rules && a.hub.family != nullptr) {
+    const Result<Source> guess = OpenAndRead(*storage, second);
+    if (!guess || guess->hub.family == nullptr || guess->hub.family->name != a.hub.family->name) second.family = a.hub.family->name;
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const Source b, OpenAndRead(*storage, second));
+  CompareOptions how;
+  how.exact = options.exact == "close" ? verify::Exact::kClose : verify::Exact::kBit;
+  how.memory = options.memory;
+  CROSSDOCK_ASSIGN_OR_RETURN(const verify::Comparison comparison, CompareSources(a, b, how, hooks));
+  std::vector<std::string> notices = a.hub.notices;
+  notices.insert(notices.end(), b.hub.notices.begin(), b.hub.notices.end());
+  if (options.threads > 1) notices.emplace_back("the comparison works in one thread");
+  Report report = ComparisonReport(comparison, notices);
+  if (options.report) CROSSDOCK_RETURN_IF_ERROR(WriteReportFile(*storage, *options.report, report.json));
+  return report;
+}
+
+}  // namespace crossdock

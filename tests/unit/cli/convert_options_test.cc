@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/convert_options.h"
+
+#include "result_matchers.h"
+
+namespace crossdock::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StrEq;
+
+Machine FakeMachine() {
+  Machine machine;
+  machine.environment = [](const char* name) -> const char* { return std::string_view(name) == "HF_HOME" ? "/cache" : nullptr; };
+  machine.exists = [](const std::string& path) { return path == "/cache/hub/models--org--model"; };
+  return machine;
+}
+
+Result<ConvertOptions> Build(const std::vector<std::string>& args) {
+  const Machine machine = FakeMachine();
+  CROSSDOCK_ASSIGN_OR_RETURN(const Words words, SettleWords(args, machine.exists));
+  CROSSDOCK_ASSIGN_OR_RETURN(const Request request, ParseWords(words, machine.environment));
+  return BuildConvertOptions(request, machine);
+}
+
+struct EndsCase {
+  std::string_view name;
+  std::vector<std::string> args;
+  std::string source, target, to, hf_template;
+};
+void PrintTo(const EndsCase& c, std::ostream* out) { *out << c.name; }
+class ConvertEnds : public ::testing::TestWithParam<EndsCase> {};
+
+TEST_P(ConvertEnds, AreWhoTheyShouldBe) {
+  std::vector<std::string> args = {"convert"};
+  args.insert(args.end(), GetParam().args.begin(), GetParam().args.end());
+  ASSERT_OK_AND_ASSIGN(const ConvertOptions options, Build(args));
+  EXPECT_EQ(options.source, GetParam().source);
+  EXPECT_EQ(options.target, GetParam().target);
+  EXPECT_EQ(options.to, GetParam().to);
+  EXPECT_EQ(options.hf_template.value_or(""), GetParam().hf_template);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, ConvertEnds,
+    ::testing::Values(
+        EndsCase{"Positionals", {"a", "b", "--to", "hf"}, "a", "b", "hf", ""},
+        EndsCase{"AsOptions", {"--load-dir", "a", "--save-dir", "b", "--to=hf"}, "a", "b", "hf", ""},
+        EndsCase{"TargetOptionAndPositional", {"--output", "b", "a", "--to", "hf"}, "a", "b", "hf", ""},
+        EndsCase{"BridgeImport", {"--hf-model", "m", "--megatron-path", "p", "--to", "megatron"}, "m", "p", "megatron", ""},
+        EndsCase{"BridgeExport", {"--hf-model", "m", "--megatron-path", "p", "--hf-path", "h", "--to", "hf"}, "p", "h", "hf", "m"},
+        EndsCase{"HfPathAsSource", {"--hf-path", "h", "--megatron-path", "p", "--to", "megatron"}, "h", "p", "megatron", ""},
+        EndsCase{"ModelAndTarget", {"--hf-model", "m", "t", "--to", "megatron"}, "m", "t", "megatron", ""},
+        EndsCase{"ModelIsTheTemplate", {"s", "t", "--hf-model", "m", "--to", "hf"}, "s", "t", "hf", "m"},
+        EndsCase{"Saver", {"s", "t", "--saver", "core"}, "s", "t", "megatron", ""},
+        EndsCase{"SaverHf", {"s", "t", "--saver", "llama_mistral"}, "s", "t", "hf", ""},
+        EndsCase{"HubId", {"org/model", "t", "--to", "megatron"}, "/cache/hub/models--org--model", "t", "megatron", ""},
+        EndsCase{"UnknownHubIdStaysAPath", {"org/other", "t", "--to", "megatron"}, "org/other", "t", "megatron", ""}),
+    [](const auto& row) { return std::string(row.param.name); });
+
+TEST(ConvertOptionsOf, ReadsValues) {
+  ASSERT_OK_AND_ASSIGN(const ConvertOptions o,
+                       Build({"convert", "a", "b", "--to", "megatron", "--tp", "2", "--pp", "2", "--pipeline-layers", "3,1", "--memory",
+                              "64MiB", "--set", "lr=1e-3", "--torch_dtype", "bfloat16", "--bf16", "--allow", "inexact", "--step", "7"}));
+  EXPECT_EQ(o.layout.tp, 2);
+  EXPECT_TRUE(o.layout.given);
+  EXPECT_THAT(o.layout.pipeline_layers, ElementsAre(3, 1));
+  EXPECT_EQ(o.memory, 64 << 20);
+  EXPECT_EQ(o.dtype, "bf16");
+  EXPECT_EQ(o.step, 7);
+  EXPECT_THAT(o.set_args, ElementsAre(std::pair<std::string, std::string>("lr", "1e-3")));
+}
+
+TEST(ConvertOptionsOf, RefusesContradictions) {
+  EXPECT_THAT(Build({"convert", "a", "b", "--bf16", "--dtype", "fp32"}), IsError(ErrorCode::kUsage, StrEq(
+      "two different dtypes are asked for; found `fp32` and `bf16`")));
+  EXPECT_THAT(Build({"convert", "a", "b", "c"}), IsError(ErrorCode::kUsage, StrEq(
+      "`crossdock convert` has one word too many; found `c`\nhint: usage: crossdock convert SOURCE TARGET --to FORMAT [options]")));
+  EXPECT_THAT(Build({"convert", "a", "--save-dir", "x", "--output", "y"}), IsError(ErrorCode::kUsage, HasSubstr("twice")));
+  EXPECT_THAT(Build({"convert", "--to", "hf"}), IsError(ErrorCode::kUsage, StrEq(
+      "`crossdock convert` needs SOURCE\nhint: usage: crossdock convert SOURCE TARGET --to FORMAT [options]")));
+  EXPECT_THAT(Build({"convert", "a", "b", "--no-optim", "--require-optim"}), IsError(ErrorCode::kUsage, HasSubstr("contradict")));
+  EXPECT_THAT(Build({"convert", "a", "b", "--allow", "anything"}), IsError(ErrorCode::kUsage, HasSubstr("`--allow` takes one of")));
+  EXPECT_THAT(Build({"convert", "a", "b", "--model-type", "BERT"}), IsError(ErrorCode::kUnsupported, HasSubstr("`BERT`")));
+}
+
+}  // namespace
+}  // namespace crossdock::cli
