@@ -93,6 +93,8 @@ class Comparison {
   std::string Dict() const {
     const ValueDict* found = nullptr;
     if (const auto* d = actual_.as_dict(); d != nullptr && d->ordered_class == (kind_ == "ordered_dict")) found = &d->items;
+    // A dict subclass of somebody's is described as the dict it is, and kept as an object with entries.
+    if (kind_ == "dict" && actual_.as_opaque() != nullptr) found = &actual_.as_opaque()->entries;
     if (kind_ == "defaultdict" && !Argument("collections", "defaultdict").is_null()) found = &actual_.as_opaque()->entries;
     const ValueList& expected = *want_.as_sequence();
     if (found == nullptr || found->size() != expected.size()) return Wrong();
