@@ -173,6 +173,7 @@ void DropOptimizer(dialects::HubState* hub) {
     return true;
   });
   hub->optimizer.clear();
+  hub->extras.Erase("param_groups");
   hub->counters.adam_count.reset();
   hub->counters.muon_count.reset();
   if (left.count != 0) hub->left_out.push_back(std::move(left));
