@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
-
 #include <string>
+
+#include <fmt/format.h>
 
 #include "expr/expr.h"
 
@@ -31,16 +31,26 @@ std::string Over(std::string_view operation, const Node& node) {
 
 std::string DescribeNode(const Node& node) {
   switch (node.op) {
-    case Op::kLeaf: return std::to_string(node.leaf);
-    case Op::kReshape: return Over("reshape" + ToString(node.shape), node);
-    case Op::kTranspose: return Over(fmt::format("transpose[{}]", fmt::join(node.axes, ", ")), node);
-    case Op::kReverse: return Over(fmt::format("reverse[{}]", node.axis), node);
-    case Op::kConcat: return DescribeConcat(node);
-    case Op::kSlice: return Over("slice" + ToString(Box{node.offsets, node.shape}), node);
-    case Op::kPad: return Over("pad" + ToString(node.shape), node);
-    case Op::kCast: return Over(fmt::format("cast[{}]", DTypeName(node.dtype)), node);
-    case Op::kScale: return Over(fmt::format("scale[{}]", node.factor), node);
-    case Op::kOffset: return Over(fmt::format("offset[{}]", node.factor), node);
+    case Op::kLeaf:
+      return std::to_string(node.leaf);
+    case Op::kReshape:
+      return Over("reshape" + ToString(node.shape), node);
+    case Op::kTranspose:
+      return Over(fmt::format("transpose[{}]", fmt::join(node.axes, ", ")), node);
+    case Op::kReverse:
+      return Over(fmt::format("reverse[{}]", node.axis), node);
+    case Op::kConcat:
+      return DescribeConcat(node);
+    case Op::kSlice:
+      return Over("slice" + ToString(Box{node.offsets, node.shape}), node);
+    case Op::kPad:
+      return Over("pad" + ToString(node.shape), node);
+    case Op::kCast:
+      return Over(fmt::format("cast[{}]", DTypeName(node.dtype)), node);
+    case Op::kScale:
+      return Over(fmt::format("scale[{}]", node.factor), node);
+    case Op::kOffset:
+      return Over(fmt::format("offset[{}]", node.factor), node);
     case Op::kQuantizeValues:
       return Over(fmt::format("quantize[{}x{}]", node.block.rows, node.block.cols), node);
     case Op::kQuantizeScales:

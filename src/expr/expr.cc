@@ -13,9 +13,7 @@ namespace crossdock::expr {
 namespace {
 
 Error Mismatch(std::string what, std::string expected, std::string found) {
-  return MakeError(ErrorCode::kCorrupt, std::move(what))
-      .WithExpected(std::move(expected))
-      .WithFound(std::move(found));
+  return MakeError(ErrorCode::kCorrupt, std::move(what)).WithExpected(std::move(expected)).WithFound(std::move(found));
 }
 
 /// Every builder but Shard starts here: what is quantized is final, nothing rearranges (q, s) pairs.
@@ -74,7 +72,9 @@ Status CheckQuantizable(const Expr& in, const BlockFormat& block) {
 }
 
 /// CeilDiv without the overflow of a block size near the limit of the type.
-std::int64_t BlocksOf(std::int64_t extent, std::int64_t block) { return extent / block + (extent % block != 0 ? 1 : 0); }
+std::int64_t BlocksOf(std::int64_t extent, std::int64_t block) {
+  return extent / block + (extent % block != 0 ? 1 : 0);
+}
 
 }  // namespace
 

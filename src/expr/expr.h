@@ -28,12 +28,19 @@ namespace crossdock::expr {
 enum class Op : std::uint8_t {
   kLeaf,
   // movement
-  kReshape, kTranspose, kReverse, kConcat, kSlice, kPad,
+  kReshape,
+  kTranspose,
+  kReverse,
+  kConcat,
+  kSlice,
+  kPad,
   // compute, elementwise
-  kCast, kScale, kOffset,
+  kCast,
+  kScale,
+  kOffset,
   // compute, pairs
-  kQuantizeValues,   ///< inputs {w}: the q of blockwise quantization
-  kQuantizeScales,   ///< inputs {w}: the s that belongs to it
+  kQuantizeValues,  ///< inputs {w}: the q of blockwise quantization
+  kQuantizeScales,  ///< inputs {w}: the s that belongs to it
 };
 
 class Node;
@@ -52,14 +59,14 @@ class Node {
   std::vector<Expr> inputs;
   Shape shape;
   DType dtype = DType::kF32;
-  int leaf = -1;                 ///< kLeaf: an ordinal that the owner of the tree gives meaning
-  std::vector<int> axes;         ///< kTranspose: output axis i is input axis axes[i]
-  int axis = 0;                  ///< kReverse, kConcat
+  int leaf = -1;                     ///< kLeaf: an ordinal that the owner of the tree gives meaning
+  std::vector<int> axes;             ///< kTranspose: output axis i is input axis axes[i]
+  int axis = 0;                      ///< kReverse, kConcat
   std::vector<std::int64_t> starts;  ///< kConcat: where each input begins on `axis`, ascending
-  Dims offsets;                  ///< kSlice: start of the box; kPad: elements before the input on each axis
-  double factor = 1.0;           ///< kScale, kOffset
-  BlockFormat block;             ///< kQuantize*
-  std::optional<int> shard_axis; ///< tensor-parallel cut, see ShardBoxes
+  Dims offsets;                      ///< kSlice: start of the box; kPad: elements before the input on each axis
+  double factor = 1.0;               ///< kScale, kOffset
+  BlockFormat block;                 ///< kQuantize*
+  std::optional<int> shard_axis;     ///< tensor-parallel cut, see ShardBoxes
 };
 
 // ---- builders ----

@@ -22,23 +22,23 @@ struct Loop {
   std::int64_t count = 1;
   int target_axis = 0;
   std::int64_t target_step = 0;
-  int leaf_axis = 0;             ///< unused for fills
-  std::int64_t leaf_step = 0;    ///< negative under a reverse
+  int leaf_axis = 0;           ///< unused for fills
+  std::int64_t leaf_step = 0;  ///< negative under a reverse
 };
 
 /// An elementwise compute step, applied to each element after it is read, innermost node first.
 struct ElementOp {
-  Op op = Op::kCast;             ///< kCast, kScale, kOffset
+  Op op = Op::kCast;  ///< kCast, kScale, kOffset
   DType from = DType::kF32;
   DType to = DType::kF32;
   double factor = 1.0;
 };
 
 struct Piece {
-  int leaf = -1;                 ///< ordinal; -1 = fill with zeros
-  Dims target_origin;            ///< in the coordinates of the root (not of the box)
+  int leaf = -1;       ///< ordinal; -1 = fill with zeros
+  Dims target_origin;  ///< in the coordinates of the root (not of the box)
   Dims leaf_origin;
-  std::vector<Loop> loops;       ///< no loop: one element
+  std::vector<Loop> loops;  ///< no loop: one element
   std::vector<ElementOp> ops;
   [[nodiscard]] std::int64_t count() const;
 };
@@ -63,7 +63,7 @@ struct StridedCopy {
   struct Dim {
     std::int64_t count, from_stride, to_stride;
   };
-  std::vector<Dim> dims;         ///< outermost first, merged where both sides are contiguous
+  std::vector<Dim> dims;  ///< outermost first, merged where both sides are contiguous
 };
 /// `piece` read from a buffer that holds `leaf_box` row-major, written to one that holds `target_box` row-major.
 /// REQUIRES: each box contains its side of the piece. For a fill `leaf_box` is ignored and `from` strides are 0.

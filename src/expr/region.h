@@ -34,7 +34,8 @@ struct Region {
 
 [[nodiscard]] Region RegionOfBox(const Box& box);
 
-/// Appends the parts of `region` with lo <= index < hi on `axis`. At most twice as many as the axis has loops, plus one.
+/// Appends the parts of `region` with lo <= index < hi on `axis`. At most twice as many as the axis has loops, plus
+/// one.
 void ClipAxis(Region region, int axis, std::int64_t lo, std::int64_t hi, std::vector<Region>& out);
 /// ClipAxis on all axes.
 [[nodiscard]] std::vector<Region> ClipBox(Region region, const Box& box);

@@ -134,14 +134,22 @@ Expr SimpleCast(Expr in, DType dtype) {
 
 Expr SimpleNode(const Node& node, std::vector<Expr> in) {
   switch (node.op) {
-    case Op::kReshape: return SimpleReshape(std::move(in[0]), node.shape);
-    case Op::kTranspose: return SimpleTranspose(std::move(in[0]), node.axes);
-    case Op::kReverse: return SimpleReverse(std::move(in[0]), node.axis);
-    case Op::kConcat: return SimpleConcat(in, node.axis);
-    case Op::kSlice: return SimpleSlice(std::move(in[0]), Box{node.offsets, node.shape});
-    case Op::kPad: return SimplePad(std::move(in[0]), node.offsets, node.shape);
-    case Op::kCast: return SimpleCast(std::move(in[0]), node.dtype);
-    default: return Made(Rebuild(node, std::move(in)));
+    case Op::kReshape:
+      return SimpleReshape(std::move(in[0]), node.shape);
+    case Op::kTranspose:
+      return SimpleTranspose(std::move(in[0]), node.axes);
+    case Op::kReverse:
+      return SimpleReverse(std::move(in[0]), node.axis);
+    case Op::kConcat:
+      return SimpleConcat(in, node.axis);
+    case Op::kSlice:
+      return SimpleSlice(std::move(in[0]), Box{node.offsets, node.shape});
+    case Op::kPad:
+      return SimplePad(std::move(in[0]), node.offsets, node.shape);
+    case Op::kCast:
+      return SimpleCast(std::move(in[0]), node.dtype);
+    default:
+      return Made(Rebuild(node, std::move(in)));
   }
 }
 

@@ -101,18 +101,30 @@ Result<Expr> Rebuild(const Node& node, std::vector<Expr> inputs) {
   CROSSDOCK_CHECK(node.op != Op::kLeaf && inputs.size() == node.inputs.size());
   Result<Expr> made = [&]() -> Result<Expr> {
     switch (node.op) {
-      case Op::kReshape: return Reshape(std::move(inputs[0]), node.shape);
-      case Op::kTranspose: return Transpose(std::move(inputs[0]), node.axes);
-      case Op::kReverse: return Reverse(std::move(inputs[0]), node.axis);
-      case Op::kConcat: return Concat(std::move(inputs), node.axis);
-      case Op::kSlice: return Slice(std::move(inputs[0]), Box{node.offsets, node.shape});
-      case Op::kPad: return Pad(std::move(inputs[0]), node.offsets, node.shape);
-      case Op::kCast: return Cast(std::move(inputs[0]), node.dtype);
-      case Op::kScale: return Scale(std::move(inputs[0]), node.factor);
-      case Op::kOffset: return Offset(std::move(inputs[0]), node.factor);
-      case Op::kQuantizeValues: return QuantizeValues(std::move(inputs[0]), node.block);
-      case Op::kQuantizeScales: return QuantizeScales(std::move(inputs[0]), node.block);
-      case Op::kLeaf: break;
+      case Op::kReshape:
+        return Reshape(std::move(inputs[0]), node.shape);
+      case Op::kTranspose:
+        return Transpose(std::move(inputs[0]), node.axes);
+      case Op::kReverse:
+        return Reverse(std::move(inputs[0]), node.axis);
+      case Op::kConcat:
+        return Concat(std::move(inputs), node.axis);
+      case Op::kSlice:
+        return Slice(std::move(inputs[0]), Box{node.offsets, node.shape});
+      case Op::kPad:
+        return Pad(std::move(inputs[0]), node.offsets, node.shape);
+      case Op::kCast:
+        return Cast(std::move(inputs[0]), node.dtype);
+      case Op::kScale:
+        return Scale(std::move(inputs[0]), node.factor);
+      case Op::kOffset:
+        return Offset(std::move(inputs[0]), node.factor);
+      case Op::kQuantizeValues:
+        return QuantizeValues(std::move(inputs[0]), node.block);
+      case Op::kQuantizeScales:
+        return QuantizeScales(std::move(inputs[0]), node.block);
+      case Op::kLeaf:
+        break;
     }
     return std::move(inputs[0]);
   }();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "expr/expr.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
+
+#include <gtest/gtest.h>
 
 #include "result_matchers.h"
 

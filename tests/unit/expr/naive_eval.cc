@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unit/expr/naive_eval.h"
 
-#include <gtest/gtest.h>
-
+#include <cstdlib>
 #include <sstream>
+
+#include <gtest/gtest.h>
 
 namespace crossdock::expr {
 namespace {
@@ -90,6 +91,16 @@ void CheckInvariants(const Piece& piece) {
     EXPECT_TRUE(before.target_axis < l.target_axis ||
                 (before.target_axis == l.target_axis && before.target_step > (l.count - 1) * l.target_step))
         << "loop " << i << " is out of order";
+  }
+  for (std::size_t i = 0; piece.leaf >= 0 && i < piece.loops.size(); ++i) {
+    const Loop& outer = piece.loops[i];
+    std::int64_t inside = 0;  // span of the loops with smaller steps on the same leaf axis
+    for (const Loop& l : piece.loops) {
+      if (l.leaf_axis == outer.leaf_axis && std::abs(l.leaf_step) < std::abs(outer.leaf_step)) {
+        inside += (l.count - 1) * std::abs(l.leaf_step);
+      }
+    }
+    EXPECT_GT(std::abs(outer.leaf_step), inside) << "loop " << i << " overlaps another in the leaf";
   }
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "expr/pull_back.h"
 
-#include <gtest/gtest.h>
-
 #include <set>
 #include <utility>
+
+#include <gtest/gtest.h>
 
 #include "unit/expr/naive_eval.h"
 #include "unit/expr/random_tree.h"
@@ -63,7 +63,9 @@ TEST(PullBack, OfAScalarIsOneElement) {
 
 TEST(PullBack, SkipsInputsWithoutElements) {
   const Expr root = Concat({Leaf(0, DType::kF32, {0, 2}), Leaf(1, DType::kF32, {3, 2}), Leaf(2, DType::kF32, {0, 2}),
-                            Leaf(3, DType::kF32, {1, 2})}, 0).value();
+                            Leaf(3, DType::kF32, {1, 2})},
+                           0)
+                        .value();
   const std::vector<Piece> pieces = PullBack(root, Box::Whole(root->shape));
   ASSERT_EQ(pieces.size(), 2U);
   EXPECT_EQ(pieces[0].leaf, 1);

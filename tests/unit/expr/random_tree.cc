@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unit/expr/random_tree.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
 #include <string>
 #include <utility>
+
+#include <gtest/gtest.h>
 
 namespace crossdock::expr {
 namespace {
@@ -65,18 +65,25 @@ Expr RandomTree::GrowTo(const Shape& shape, DType dtype, int depth) {
   const Expr e = [&]() -> Expr {
     if (depth <= 0) return Leaf(leaves_++, dtype, shape);
     switch (Between(0, options_.compute ? 7 : 6)) {
-      case 0: return GrowTranspose(shape, dtype, depth);
-      case 1: return GrowConcat(shape, dtype, depth);
-      case 2: return GrowPad(shape, dtype, depth);
+      case 0:
+        return GrowTranspose(shape, dtype, depth);
+      case 1:
+        return GrowConcat(shape, dtype, depth);
+      case 2:
+        return GrowPad(shape, dtype, depth);
       case 3:
         if (shape.empty()) return GrowReshape(shape, dtype, depth);
-        return Reverse(GrowTo(shape, dtype, depth - 1), static_cast<int>(Between(0, static_cast<int>(shape.size()) - 1))).value();
+        return Reverse(GrowTo(shape, dtype, depth - 1),
+                       static_cast<int>(Between(0, static_cast<int>(shape.size()) - 1)))
+            .value();
       case 4:
         if (options_.slices) return GrowSlice(shape, dtype, depth);
         [[fallthrough]];
       case 5:
-      case 6: return GrowReshape(shape, dtype, depth);
-      default: return GrowCompute(shape, dtype, depth);
+      case 6:
+        return GrowReshape(shape, dtype, depth);
+      default:
+        return GrowCompute(shape, dtype, depth);
     }
   }();
   if (!options_.marks || shape.empty() || Between(0, 5) != 0) return e;
@@ -133,13 +140,15 @@ Expr RandomTree::GrowPad(const Shape& shape, DType dtype, int depth) {
 Expr RandomTree::GrowCompute(const Shape& shape, DType dtype, int depth) {
   static constexpr std::array kTypes = {DType::kF32, DType::kBF16, DType::kF16};
   switch (Between(0, 3)) {
-    case 0: return Scale(GrowTo(shape, dtype, depth - 1), static_cast<double>(Between(2, 5))).value();
+    case 0:
+      return Scale(GrowTo(shape, dtype, depth - 1), static_cast<double>(Between(2, 5))).value();
     case 1: {
       const Expr in = GrowTo(shape, dtype, depth - 1);
       Result<Expr> offset = Offset(in, static_cast<double>(Between(1, 3)));
       return offset.has_value() ? *offset : in;  // refused over padding
     }
-    default: return Cast(GrowTo(shape, kTypes[At(Between(0, 2))], depth - 1), dtype).value();
+    default:
+      return Cast(GrowTo(shape, kTypes[At(Between(0, 2))], depth - 1), dtype).value();
   }
 }
 

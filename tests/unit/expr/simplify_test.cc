@@ -86,7 +86,10 @@ std::vector<Case> Cases() {
       {"TrimOfPad", Slice(Pad(a, {0, 0}, {8, 6}).value(), {{0, 0}, {4, 6}}).value(), "0"},
       {"IndexOfStack", Index(Stack({a, b}, 1).value(), 1, 1).value(), "1"},
       {"AdjacentSlicesJoin",
-       Concat({Slice(a, {{0, 0}, {1, 6}}).value(), Slice(a, {{1, 0}, {2, 6}}).value(), Slice(a, {{3, 0}, {1, 6}}).value()}, 0).value(),
+       Concat(
+           {Slice(a, {{0, 0}, {1, 6}}).value(), Slice(a, {{1, 0}, {2, 6}}).value(), Slice(a, {{3, 0}, {1, 6}}).value()},
+           0)
+           .value(),
        "0"},
       {"ConcatOfConcat", Concat({both, L(2, {1, 6})}, 0).value(), "concat(0, 1, 2; axis 0)"},
       {"CastBack", Cast(Cast(Leaf(0, DType::kBF16, {2}), DType::kF32).value(), DType::kBF16).value(), "0"},

@@ -57,7 +57,8 @@ TEST(ToCopy, MovesEachElementOfThePiece) {
       for (std::size_t k = 1; k < copy.dims.size(); ++k) {
         const StridedCopy::Dim &outer = copy.dims[k - 1], &inner = copy.dims[k];
         EXPECT_FALSE(outer.from_stride == inner.count * inner.from_stride &&
-                     outer.to_stride == inner.count * inner.to_stride) << "loops " << k - 1 << " and " << k;
+                     outer.to_stride == inner.count * inner.to_stride)
+            << "loops " << k - 1 << " and " << k;
       }
     }
   });

@@ -62,17 +62,18 @@ TEST(Inverse, UndoesComputeSteps) {
 
 TEST(Inverse, IsRefusedWhereThereIsNone) {
   const Expr leaf = Leaf(0, DType::kF32, {4, 4});
-  EXPECT_THAT(Inverse(QuantizeValues(leaf, {2, 2}).value(), 0), IsError(ErrorCode::kUnsupported, HasSubstr("quantization")));
-  EXPECT_THAT(Inverse(Slice(leaf, {{0, 0}, {2, 4}}).value(), 0), IsError(ErrorCode::kUnsupported, HasSubstr("drops elements")));
+  EXPECT_THAT(Inverse(QuantizeValues(leaf, {2, 2}).value(), 0),
+              IsError(ErrorCode::kUnsupported, HasSubstr("quantization")));
+  EXPECT_THAT(Inverse(Slice(leaf, {{0, 0}, {2, 4}}).value(), 0),
+              IsError(ErrorCode::kUnsupported, HasSubstr("drops elements")));
   EXPECT_THAT(Inverse(Concat({leaf, leaf}, 0).value(), 0), IsError(ErrorCode::kUnsupported, HasSubstr("once")));
   EXPECT_THAT(Inverse(leaf, 1), IsError(ErrorCode::kUnsupported, HasSubstr("one use of input 1")));
 }
 
 TEST(Substitute, FollowsTheDTypeOfTheNewLeaves) {
   const Expr root = Shard(Concat({Leaf(0, DType::kF32, {2}), Leaf(1, DType::kF32, {3})}, 0).value(), 0);
-  ASSERT_OK_AND_ASSIGN(const Expr made, Substitute(root, [](int i) -> Result<Expr> {
-    return Leaf(i + 10, DType::kBF16, {i + 2});
-  }));
+  ASSERT_OK_AND_ASSIGN(const Expr made,
+                       Substitute(root, [](int i) -> Result<Expr> { return Leaf(i + 10, DType::kBF16, {i + 2}); }));
   EXPECT_EQ(made->dtype, DType::kBF16);
   EXPECT_EQ(made->shard_axis, 0);
   EXPECT_EQ(LeafOrdinals(made), (std::vector<int>{10, 11}));
@@ -80,7 +81,8 @@ TEST(Substitute, FollowsTheDTypeOfTheNewLeaves) {
 
 TEST(Substitute, KeepsTheMarkOfALeaf) {
   const Expr root = Shard(Leaf(0, DType::kF32, {4}), 0);
-  ASSERT_OK_AND_ASSIGN(const Expr made, Substitute(root, [](int) { return Reshape(Leaf(7, DType::kF32, {2, 2}), {4}); }));
+  ASSERT_OK_AND_ASSIGN(const Expr made,
+                       Substitute(root, [](int) { return Reshape(Leaf(7, DType::kF32, {2, 2}), {4}); }));
   EXPECT_EQ(Describe(made), "shard[0](reshape[4](7))");
 }
 

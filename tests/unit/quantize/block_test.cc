@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "quantize/block.h"
 
-#include <gtest/gtest.h>
-
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <random>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 namespace crossdock::quantize {
 namespace {
@@ -47,7 +47,8 @@ std::vector<std::byte> Encode(const std::vector<float>& values, DType dtype) {
       std::memcpy(&out[i * 2], &top, 2);
     } else {  // F16 of a normal value: move the exponent's bias, drop mantissa bits
       const auto bits = std::bit_cast<std::uint32_t>(values[i]);
-      const auto half = static_cast<std::uint16_t>(((bits >> 16U) & 0x8000U) | (((bits & 0x7FFFFFFFU) - 0x38000000U) >> 13U));
+      const auto half =
+          static_cast<std::uint16_t>(((bits >> 16U) & 0x8000U) | (((bits & 0x7FFFFFFFU) - 0x38000000U) >> 13U));
       std::memcpy(&out[i * 2], &half, 2);
     }
   }
@@ -57,7 +58,7 @@ std::vector<std::byte> Encode(const std::vector<float>& values, DType dtype) {
 std::size_t Size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 Quantized RunBlocks(const std::vector<float>& w, DType dtype, std::int64_t rows, std::int64_t cols, std::int64_t br,
-              std::int64_t bc) {
+                    std::int64_t bc) {
   const std::vector<std::byte> bytes = Encode(w, dtype);
   const std::int64_t blocks = ((rows + br - 1) / br) * ((cols + bc - 1) / bc);
   Quantized out{std::vector<std::uint8_t>(w.size(), 0x55), std::vector<float>(Size(blocks), -1.0F)};
@@ -78,7 +79,8 @@ Quantized Naive(const std::vector<float>& w, std::int64_t rows, std::int64_t col
           if (y / br == r / br && x / bc == c / bc) amax = std::fmax(amax, std::fabs(w[Size(y * cols + x)]));
         }
       }
-      float s = static_cast<float>(amax / 448.0);  // one rounding: 448 and amax are exact in double, and F32 is half as wide
+      float s =
+          static_cast<float>(amax / 448.0);  // one rounding: 448 and amax are exact in double, and F32 is half as wide
       if (s == 0) s = 1;
       out.s[Size(r / br * across + c / bc)] = s;
       out.q[Size(r * cols + c)] = NearestE4M3(static_cast<double>(w[Size(r * cols + c)] / s));
@@ -123,11 +125,14 @@ INSTANTIATE_TEST_SUITE_P(Shapes, QuantizeBlocksCase,
                                            Shape2{5, 300, 2, 290}, Shape2{6, 4, 1, 4}, Shape2{3, 5, 1, 1}));
 
 TEST(QuantizeBlocks, GivesKnownBytes) {
-  // amax 448: s is 1, so the bytes are the values. Ties go to the even mantissa; 2^-10 is half of the least and goes to 0.
-  const std::vector<float> w = {448.0F, -448.0F, 1.0F, 17.0F, 19.0F, 0.015625F, 0.001953125F, 0.0009765625F, 0.0029296875F, 0.0F, -0.0F, -1.125F};
+  // amax 448: s is 1, so the bytes are the values. Ties go to the even mantissa; 2^-10 is half of the least and goes to
+  // 0.
+  const std::vector<float> w = {448.0F,       -448.0F,       1.0F,          17.0F, 19.0F, 0.015625F,
+                                0.001953125F, 0.0009765625F, 0.0029296875F, 0.0F,  -0.0F, -1.125F};
   const Quantized found = RunBlocks(w, DType::kF32, 1, static_cast<std::int64_t>(w.size()), 1, 128);
   EXPECT_EQ(found.s, std::vector<float>{1.0F});
-  EXPECT_EQ(found.q, (std::vector<std::uint8_t>{0x7E, 0xFE, 0x38, 0x58, 0x5A, 0x08, 0x01, 0x00, 0x02, 0x00, 0x80, 0xB9}));
+  EXPECT_EQ(found.q,
+            (std::vector<std::uint8_t>{0x7E, 0xFE, 0x38, 0x58, 0x5A, 0x08, 0x01, 0x00, 0x02, 0x00, 0x80, 0xB9}));
 }
 
 TEST(QuantizeBlocks, KeepsAllPatternsAtScaleOne) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations of the family rules, each against its formula: element (i, j) of the target is element (i', j') of
-// a hub tensor. Formulas are written here in index arithmetic, not with the builders.
+// Walks through the operations of the family rules, each against its formula: element (i, j) of the target is element
+// (i', j') of a hub tensor. Formulas are written here in index arithmetic, not with the builders.
 #include <gtest/gtest.h>
 
 #include "expr/expr.h"
@@ -185,8 +185,9 @@ TEST(NamedOps, SameDialectComposesToTheTensorItself) {
   std::vector<Expr> layers;
   for (int l = 0; l < 3; ++l) {
     ASSERT_OK_AND_ASSIGN(Expr layer, Substitute(Qkv(a), [&](int i) -> Result<Expr> {
-      return Leaf(3 * l + i, DType::kF32, {a.groups * (i == 0 ? a.queries : 1) * a.head, a.hidden});
-    }));
+                           return Leaf(3 * l + i, DType::kF32,
+                                       {a.groups * (i == 0 ? a.queries : 1) * a.head, a.hidden});
+                         }));
     layers.push_back(std::move(layer));
   }
   const Expr stacked = Stack(layers, 0).value();
@@ -198,7 +199,8 @@ TEST(NamedOps, SameDialectComposesToTheTensorItself) {
   ASSERT_EQ(pieces.size(), 3U);
   for (const Piece& piece : pieces) EXPECT_EQ(piece.target_origin, piece.leaf_origin);
   ASSERT_OK_AND_ASSIGN(const std::vector<Box> boxes, ShardBoxes(simple, 2, 1));
-  EXPECT_THAT(boxes, ElementsAre(Box{{0, 64, 0}, {1, 64, 16}}, Box{{1, 64, 0}, {1, 64, 16}}, Box{{2, 64, 0}, {1, 64, 16}}));
+  EXPECT_THAT(boxes,
+              ElementsAre(Box{{0, 64, 0}, {1, 64, 16}}, Box{{1, 64, 0}, {1, 64, 16}}, Box{{2, 64, 0}, {1, 64, 16}}));
 }
 
 }  // namespace
