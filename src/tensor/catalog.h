@@ -91,6 +91,8 @@ struct Catalog {
   std::vector<ObjectRef> object_refs;      ///< listed, not loaded
   std::map<std::string, Value> objects;    ///< loaded or to be written: "common", "config.json", "metadata.json", "__metadata__", "run_config.yaml", ...
   std::vector<SideFile> side_files;
+  /// Tensors that are there but stored as flattened optimizer shards (Megatron-Core <= 0.15): known by name only.
+  std::vector<std::string> flattened_entries;
   std::vector<std::string> notices;        ///< oddities that were accepted, for the summary
 
   /// Index of an entry, or -1. REQUIRES: sorted entries.
