@@ -13,6 +13,7 @@ namespace crossdock::execute {
 
 class BoxRuns {
  public:
+  BoxRuns() = default;   ///< no runs
   /// REQUIRES: `box` fits in `chunk`; `element` bytes an element.
   BoxRuns(const Shape& chunk, const Box& box, std::int64_t element);
   [[nodiscard]] bool done() const { return left_ == 0; }

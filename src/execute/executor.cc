@@ -69,7 +69,8 @@ class Execution {
         targets_(target_storage, dir_, placement.catalog),
         sums_(placement.catalog, kinds_),
         progress_(options.on_progress, plan.bytes_written),
-        shared_{plan, source, writer, placement, sources_, targets_, sums_, progress_,
+        buffers_(options.memory),
+        shared_{plan, source, writer, placement, sources_, targets_, sums_, progress_, buffers_,
                 [this] { return failed_.load(std::memory_order_relaxed) || options_.stop.stop_requested(); }} {}
 
   Result<ExecuteReport> Run();
@@ -99,6 +100,7 @@ class Execution {
   TargetFiles targets_;
   ChunkSums sums_;
   ProgressMeter progress_;
+  BufferPool buffers_;
   std::atomic<std::int64_t> next_ = 0;
   std::atomic<bool> failed_ = false;
   const SharedWork shared_;
@@ -127,6 +129,7 @@ Result<ExecuteReport> Execution::Run() {
   progress_.Tell("");
   report_.bytes_read = sources_.bytes_read();
   report_.bytes_written = targets_.bytes_written();
+  report_.peak_buffer_bytes = buffers_.peak_bytes();
   report_.digests = sums_.EntryDigests();
   return std::move(report_);
 }
@@ -208,10 +211,10 @@ Status Execution::SealEmptyChunks() {
 }
 
 Status Execution::RunWorkers() {
-  CROSSDOCK_ASSIGN_OR_RETURN(const MemoryBudget budget, MemoryBudget::For(plan_, options_.threads, options_.memory));
   std::vector<TaskRunner> runners;
-  for (int i = 0; i < budget.workers; ++i) {
-    CROSSDOCK_ASSIGN_OR_RETURN(TaskRunner runner, TaskRunner::Create(shared_, budget));
+  const auto useful = static_cast<int>(std::min<std::size_t>(plan_.tasks.size(), 1024));
+  for (int i = 0; i < std::clamp(options_.threads, 1, std::max(useful, 1)); ++i) {
+    CROSSDOCK_ASSIGN_OR_RETURN(TaskRunner runner, TaskRunner::Create(shared_));
     runners.push_back(std::move(runner));
   }
   {

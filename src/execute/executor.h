@@ -42,6 +42,7 @@ struct ExecuteOptions {
 struct ExecuteReport {
   std::int64_t bytes_read = 0;     ///< what was asked of source files, frames included
   std::int64_t bytes_written = 0;
+  std::int64_t peak_buffer_bytes = 0;  ///< of all tasks' buffers together; at most ExecuteOptions::memory
   std::int64_t tasks_resumed = 0;  ///< taken over from the journal
   std::vector<std::string> notices;  ///< e.g. that a journal could not be used and the run started over
   std::vector<Digest> digests;     ///< a target entry each; over the row-major bytes of its chunks in order

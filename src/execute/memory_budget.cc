@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <chrono>
 #include <cstdlib>
 
 #include "base/checked_math.h"
@@ -12,36 +14,87 @@ namespace crossdock::execute {
 namespace {
 
 constexpr std::int64_t kPage = 4096;
+constexpr std::int64_t kSmallest = std::int64_t{1} << 20U;
+
+/// The size that a request is rounded up to, so that buffers fit many tasks: a power of two, where the budget has it.
+std::int64_t SizeFor(std::int64_t bytes, std::int64_t budget) {
+  const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max(bytes, kSmallest))));
+  return power <= budget / 2 ? power : RoundUp(std::max(bytes, kPage), kPage);
+}
 
 }  // namespace
-
-Result<MemoryBudget> MemoryBudget::For(const plan::Plan& plan, int threads, std::int64_t memory) {
-  MemoryBudget budget;
-  for (const plan::Task& task : plan.tasks) budget.buffer_bytes = std::max(budget.buffer_bytes, task.buffer_bytes);
-  // The slices are a fixed small cost of a worker; only what grows with the plan is held against the bound.
-  if (budget.buffer_bytes > memory) {
-    return MakeError(ErrorCode::kUsage, "the memory bound is too small for the largest piece of work")
-        .WithExpected(fmt::format("at least {} bytes", budget.buffer_bytes))
-        .WithFound(fmt::format("{} bytes", memory))
-        .WithHint(fmt::format("use --memory {}MiB or more", CeilDiv(budget.buffer_bytes, 1 << 20)));
-  }
-  const std::int64_t fitting = budget.buffer_bytes == 0 ? threads : memory / budget.buffer_bytes;
-  const auto tasks = static_cast<std::int64_t>(plan.tasks.size());
-  budget.workers = static_cast<int>(std::clamp<std::int64_t>(std::min(fitting, tasks), 1, std::max(threads, 1)));
-  return budget;
-}
 
 void Buffer::Free::operator()(std::byte* p) const { std::free(p); }
 
 Result<Buffer> Buffer::Allocate(std::int64_t bytes) {
   Buffer buffer;
-  const std::int64_t rounded = RoundUp(std::max(bytes, kPage), kPage);
-  buffer.memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, static_cast<std::size_t>(rounded))));
+  buffer.size_ = RoundUp(std::max(bytes, kPage), kPage);
+  buffer.memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, static_cast<std::size_t>(buffer.size_))));
   if (buffer.memory_ == nullptr) {
-    return MakeError(ErrorCode::kIo, fmt::format("the system gives no {} bytes of memory", rounded))
+    return MakeError(ErrorCode::kIo, fmt::format("the system gives no {} bytes of memory", buffer.size_))
         .WithHint("use a smaller --memory or fewer --threads");
   }
   return buffer;
+}
+
+Result<BufferPool::Lease> BufferPool::Take(std::int64_t bytes, const std::function<bool()>& stopped) {
+  const std::int64_t size = SizeFor(bytes, budget_);
+  if (size > RoundUp(budget_, kPage)) {
+    return MakeError(ErrorCode::kUsage, "the memory bound is too small for the largest piece of work")
+        .WithExpected(fmt::format("at least {} bytes", bytes))
+        .WithFound(fmt::format("{} bytes", budget_))
+        .WithHint(fmt::format("use --memory {}MiB or more", CeilDiv(bytes, 1 << 20)));
+  }
+  std::unique_lock lock(mutex_);
+  const std::uint64_t ticket = next_ticket_++;
+  Buffer buffer;
+  bool found = false;
+  while (serving_ != ticket || (!(found = FindFree(size, buffer)) && !MakeRoom(size))) {
+    // The stop flag has no part in this condition variable, so it is looked at now and then.
+    changed_.wait_for(lock, std::chrono::milliseconds(50));
+    if (stopped()) return MakeError(ErrorCode::kCancelled, "interrupted");
+  }
+  ++serving_;
+  changed_.notify_all();
+  if (found) return Lease(*this, std::move(buffer));
+  allocated_ += size;
+  peak_ = std::max(peak_, allocated_);
+  lock.unlock();
+  CROSSDOCK_ASSIGN_OR_RETURN(buffer, Buffer::Allocate(size));
+  return Lease(*this, std::move(buffer));
+}
+
+/// The smallest free buffer that is large enough. REQUIRES: the lock.
+bool BufferPool::FindFree(std::int64_t bytes, Buffer& out) {
+  auto best = free_.end();
+  for (auto it = free_.begin(); it != free_.end(); ++it) {
+    if (it->size() >= bytes && (best == free_.end() || it->size() < best->size())) best = it;
+  }
+  if (best == free_.end()) return false;
+  out = std::move(*best);
+  free_.erase(best);
+  return true;
+}
+
+/// Gives free buffers of other sizes up until `bytes` more fit. REQUIRES: the lock.
+bool BufferPool::MakeRoom(std::int64_t bytes) {
+  const std::int64_t most = RoundUp(budget_, kPage);
+  while (allocated_ + bytes > most && !free_.empty()) {
+    allocated_ -= free_.back().size();
+    free_.pop_back();
+  }
+  return allocated_ + bytes <= most;
+}
+
+void BufferPool::Return(Buffer buffer) {
+  const std::lock_guard lock(mutex_);
+  free_.push_back(std::move(buffer));
+  changed_.notify_all();
+}
+
+std::int64_t BufferPool::peak_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return peak_;
 }
 
 }  // namespace crossdock::execute

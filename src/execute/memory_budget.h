@@ -1,42 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file  The memory bound of a run, kept by construction: one buffer a worker, each as large as the largest task,
-/// and as many workers as fit. Buffers are reserved once and recycled for every task, for touching fresh memory
-/// costs more than anything the engine does with it; pages that no task uses are never touched.
-/// Errors: kUsage when not even one worker fits.
+/// \file  BufferPool: the memory bound of a run. Buffers of all workers together never exceed the budget; a worker
+/// whose task does not fit waits, in the order of asking, so that a large task is not starved by small ones.
+/// Buffers are page-aligned, recycled in a few sizes and touched only as tasks use them, for touching fresh memory
+/// costs more than anything the engine does with it.
+/// Invariants: peak_bytes() <= the budget; nothing is allocated for one tensor.
+/// Errors: kUsage for a request beyond the whole budget, kCancelled when stopped while waiting.
+/// Threads: all members may be called from any thread; a Lease belongs to one. The pool outlives its leases.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "crossdock/result.h"
-#include "plan/plan.h"
 
 namespace crossdock::execute {
-
-/// Bytes that a worker holds beside the buffer of its task: a slice to stream through and a scratch to read gaps.
-inline constexpr std::int64_t kSliceBytes = std::int64_t{1} << 20U;
-inline constexpr std::int64_t kWorkerExtraBytes = 2 * kSliceBytes;
-
-struct MemoryBudget {
-  int workers = 1;
-  std::int64_t buffer_bytes = 0;   ///< of each worker
-
-  /// The most workers, up to `threads`, whose buffers fit in `memory` together.
-  [[nodiscard]] static Result<MemoryBudget> For(const plan::Plan& plan, int threads, std::int64_t memory);
-};
 
 /// Page-aligned memory, not yet touched.
 class Buffer {
  public:
+  Buffer() = default;
   [[nodiscard]] static Result<Buffer> Allocate(std::int64_t bytes);
   [[nodiscard]] std::byte* data() const { return memory_.get(); }
+  [[nodiscard]] std::int64_t size() const { return size_; }
 
  private:
   struct Free {
     void operator()(std::byte* p) const;
   };
   std::unique_ptr<std::byte, Free> memory_;
+  std::int64_t size_ = 0;
+};
+
+class BufferPool {
+ public:
+  /// A buffer on loan; it goes back when the lease dies.
+  class Lease {
+   public:
+    Lease() = default;
+    Lease(BufferPool& pool, Buffer buffer) : pool_(&pool), buffer_(std::move(buffer)) {}
+    Lease(Lease&& other) noexcept : pool_(std::exchange(other.pool_, nullptr)), buffer_(std::move(other.buffer_)) {}
+    Lease& operator=(Lease&& other) noexcept {
+      std::swap(pool_, other.pool_);
+      std::swap(buffer_, other.buffer_);
+      return *this;
+    }
+    ~Lease() {
+      if (pool_ != nullptr) pool_->Return(std::move(buffer_));
+    }
+    [[nodiscard]] std::byte* data() const { return buffer_.data(); }
+
+   private:
+    BufferPool* pool_ = nullptr;
+    Buffer buffer_;
+  };
+
+  explicit BufferPool(std::int64_t budget) : budget_(budget) {}
+  /// At least `bytes`; waits while the budget is used up.
+  [[nodiscard]] Result<Lease> Take(std::int64_t bytes, const std::function<bool()>& stopped);
+  [[nodiscard]] std::int64_t peak_bytes() const;
+
+ private:
+  [[nodiscard]] bool FindFree(std::int64_t bytes, Buffer& out);
+  [[nodiscard]] bool MakeRoom(std::int64_t bytes);
+  void Return(Buffer buffer);
+
+  const std::int64_t budget_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Buffer> free_;
+  std::int64_t allocated_ = 0;       ///< on loan and free
+  std::int64_t peak_ = 0;
+  std::uint64_t next_ticket_ = 0;
+  std::uint64_t serving_ = 0;
 };
 
 }  // namespace crossdock::execute

@@ -14,7 +14,7 @@ namespace {
 /// Adds the runs of one move; false when they are too short or values change.
 bool AddRuns(const plan::Move& move, const ReadPlace* place, std::int64_t element, std::vector<Segment>& out) {
   if (!move.ops.empty() || move.from != move.to) return false;
-  if (place != nullptr && !place->one_run) return false;
+  if (place != nullptr && place->runs.left() != 1) return false;
   const auto& dims = move.copy.dims;
   std::size_t outer = dims.size();
   std::int64_t run = element;
@@ -31,7 +31,7 @@ bool AddRuns(const plan::Move& move, const ReadPlace* place, std::int64_t elemen
   std::int64_t to = move.copy.to;
   while (true) {
     segment.at = to * element;
-    if (place != nullptr) segment.offset = place->offset + place->run_offset + from * element;
+    if (place != nullptr) segment.offset = place->offset + place->runs.offset() + from * element;
     out.push_back(segment);
     std::size_t i = outer;
     while (i > 0) {
@@ -46,6 +46,15 @@ bool AddRuns(const plan::Move& move, const ReadPlace* place, std::int64_t elemen
     }
     if (outer == 0) return true;
   }
+}
+
+/// The runs of a read in place, `at` bytes into the output; false when they are too short.
+bool AddReadInPlace(const ReadPlace& place, std::int64_t at, std::vector<Segment>& out) {
+  if (place.runs.left() > 1 && place.runs.length() < kShortestSegment) return false;
+  for (BoxRuns runs = place.runs; !runs.done(); runs.Next(), at += runs.length()) {
+    out.push_back({at, place.file, place.offset + runs.offset(), runs.length()});
+  }
+  return true;
 }
 
 }  // namespace
@@ -64,13 +73,11 @@ Result<std::vector<ReadPlace>> PlaceReads(const plan::Task& task, const formats:
           .WithExpected(fmt::format("{} bytes", bytes))
           .WithFound(fmt::format("{} bytes", range.length));
     }
-    const BoxRuns runs(chunk.box.sizes, read.box, ElementSize(entry.dtype));
-    ReadPlace place;
-    place.file = chunk.file;
-    place.offset = range.offset;
-    place.one_run = runs.left() == 1;
-    place.run_offset = runs.offset();
-    places.push_back(place);
+    places.push_back(
+        {chunk.file, range.offset, BoxRuns(chunk.box.sizes, read.box, ElementSize(entry.dtype)), true});
+  }
+  for (const plan::Move& move : task.moves) {
+    if (move.read >= 0) places[static_cast<std::size_t>(move.read)].in_place = false;
   }
   return places;
 }
@@ -83,6 +90,11 @@ std::optional<std::vector<Segment>> SegmentsOf(const plan::Task& task, std::int3
     if (move.output != index) continue;
     const ReadPlace* place = move.read < 0 ? nullptr : &places[static_cast<std::size_t>(move.read)];
     if (!AddRuns(move, place, ElementSize(move.to), segments)) return std::nullopt;
+  }
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const std::int64_t at = task.reads[i].buffer_offset - output.buffer_offset;
+    if (!places[i].in_place || at < 0 || at >= output.bytes) continue;
+    if (!AddReadInPlace(places[i], at, segments)) return std::nullopt;
   }
   std::sort(segments.begin(), segments.end(), [](const Segment& a, const Segment& b) { return a.at < b.at; });
   std::int64_t end = 0;

@@ -20,6 +20,15 @@ const Entry& TargetEntry(const SharedWork& shared, const plan::Output& output) {
   return shared.placement.catalog.entries[static_cast<std::size_t>(output.entry)];
 }
 
+/// The output whose buffer holds `offset` is streamed.
+bool StreamedAt(const plan::Task& task, const std::vector<bool>& streamed, std::int64_t offset) {
+  for (std::size_t i = 0; i < task.outputs.size(); ++i) {
+    const std::int64_t at = offset - task.outputs[i].buffer_offset;
+    if (at >= 0 && at < task.outputs[i].bytes) return streamed[i];
+  }
+  return false;
+}
+
 BoxRuns RunsOf(const SharedWork& shared, const plan::Output& output) {
   const Entry& entry = TargetEntry(shared, output);
   const Chunk& chunk = entry.chunks[static_cast<std::size_t>(output.chunk)];
@@ -28,11 +37,10 @@ BoxRuns RunsOf(const SharedWork& shared, const plan::Output& output) {
 
 }  // namespace
 
-Result<TaskRunner> TaskRunner::Create(const SharedWork& shared, const MemoryBudget& budget) {
-  CROSSDOCK_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(budget.buffer_bytes));
+Result<TaskRunner> TaskRunner::Create(const SharedWork& shared) {
   CROSSDOCK_ASSIGN_OR_RETURN(Buffer slice, Buffer::Allocate(kSliceBytes));
   CROSSDOCK_ASSIGN_OR_RETURN(Buffer scratch, Buffer::Allocate(kSliceBytes));
-  return TaskRunner(shared, std::move(buffer), std::move(slice), std::move(scratch));
+  return TaskRunner(shared, std::move(slice), std::move(scratch));
 }
 
 Status TaskRunner::CheckStopped() const {
@@ -53,11 +61,15 @@ Result<DoneTask> TaskRunner::Run(std::int64_t index) {
     streamed[i] = segments[i].has_value();
     all_streamed = all_streamed && streamed[i];
   }
-  if (!all_streamed) CROSSDOCK_RETURN_IF_ERROR(RunMoves(task, places, streamed));
+  if (!all_streamed) {
+    CROSSDOCK_ASSIGN_OR_RETURN(buffer_, shared_->buffers.Take(task.buffer_bytes, shared_->stopped));
+    CROSSDOCK_RETURN_IF_ERROR(RunMoves(task, places, streamed));
+  }
   for (std::size_t i = 0; i < task.outputs.size(); ++i) {
     CROSSDOCK_RETURN_IF_ERROR(streamed[i] ? Stream(task.outputs[i], *segments[i], done)
                                           : WriteBuffer(task.outputs[i], done));
   }
+  buffer_ = {};
   return done;
 }
 
@@ -69,6 +81,10 @@ Status TaskRunner::RunMoves(const plan::Task& task, std::span<const ReadPlace> p
   std::vector<bool> needed(task.reads.size(), false);
   for (const plan::Move& move : task.moves) {
     if (move.read >= 0 && wanted(move)) needed[static_cast<std::size_t>(move.read)] = true;
+  }
+  // A read in place belongs to a streamed output, or must be here.
+  for (std::size_t i = 0; i < task.reads.size(); ++i) {
+    if (places[i].in_place) needed[i] = task.quantize || !StreamedAt(task, streamed, task.reads[i].buffer_offset);
   }
   for (std::size_t i = 0; i < task.reads.size(); ++i) {
     if (needed[i]) CROSSDOCK_RETURN_IF_ERROR(ReadBox(task.reads[i], places[i]));
@@ -96,9 +112,7 @@ Status TaskRunner::RunMoves(const plan::Task& task, std::span<const ReadPlace> p
 /// Long runs go straight to their place; short ones with small holes between them are read in one call and picked out
 /// of the scratch.
 Status TaskRunner::ReadBox(const plan::Read& read, const ReadPlace& place) {
-  const Entry& entry = shared_->source.catalog().entries[static_cast<std::size_t>(read.entry)];
-  const Chunk& chunk = entry.chunks[static_cast<std::size_t>(read.chunk)];
-  BoxRuns runs(chunk.box.sizes, read.box, ElementSize(entry.dtype));
+  BoxRuns runs = place.runs;
   std::byte* to = buffer_.data() + read.buffer_offset;
   while (!runs.done()) {
     CROSSDOCK_RETURN_IF_ERROR(CheckStopped());

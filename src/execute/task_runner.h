@@ -20,6 +20,10 @@
 
 namespace crossdock::execute {
 
+/// Bytes read, checksummed and written at a time: they stay in the second cache. A worker holds two of them beside the
+/// buffer of its task, one to stream through and one to read over holes.
+inline constexpr std::int64_t kSliceBytes = std::int64_t{1} << 20U;
+
 /// What all workers of a run use together.
 struct SharedWork {
   const plan::Plan& plan;
@@ -30,18 +34,19 @@ struct SharedWork {
   TargetFiles& targets;
   ChunkSums& sums;
   ProgressMeter& progress;
+  BufferPool& buffers;
   std::function<bool()> stopped;
 };
 
 class TaskRunner {
  public:
-  [[nodiscard]] static Result<TaskRunner> Create(const SharedWork& shared, const MemoryBudget& budget);
+  [[nodiscard]] static Result<TaskRunner> Create(const SharedWork& shared);
   /// The checksums of the pieces written, for the journal. kCancelled when `stopped` says so.
   [[nodiscard]] Result<DoneTask> Run(std::int64_t index);
 
  private:
-  TaskRunner(const SharedWork& shared, Buffer buffer, Buffer slice, Buffer scratch)
-      : shared_(&shared), buffer_(std::move(buffer)), slice_(std::move(slice)), scratch_(std::move(scratch)) {}
+  TaskRunner(const SharedWork& shared, Buffer slice, Buffer scratch)
+      : shared_(&shared), slice_(std::move(slice)), scratch_(std::move(scratch)) {}
   [[nodiscard]] Status RunMoves(const plan::Task& task, std::span<const ReadPlace> places,
                                 const std::vector<bool>& streamed);
   [[nodiscard]] Status ReadBox(const plan::Read& read, const ReadPlace& place);
@@ -54,7 +59,7 @@ class TaskRunner {
   [[nodiscard]] Status CheckStopped() const;
 
   const SharedWork* shared_;
-  Buffer buffer_;
+  BufferPool::Lease buffer_;   ///< while a task runs that cannot be streamed
   Buffer slice_;
   Buffer scratch_;
 };
