@@ -4,9 +4,8 @@
 /// buffer, moves elements from read boxes to output boxes, and writes output boxes of placed chunks.
 /// Invariants: the outputs of all tasks cover every target chunk exactly once; where the writer wants a CRC-32 each
 /// output is one contiguous range of its chunk; no task needs more than `task_bytes` of buffer; equal inputs give
-/// equal plans whatever the thread count. It holds boxes, never runs. A task has at least one output; a read that no
-/// move takes from is *in place*: it lies in the buffer of an output (or of the scratch) where its bytes belong, so
-/// reading it is all there is to do. Running a task is: read all, do all moves, quantize, write all.
+/// equal plans whatever the thread count. It holds boxes, never runs. A task has at least one output, and
+/// its moves cover each output (or the scratch) exactly once.
 /// Threads: plain data.
 #pragma once
 
@@ -25,7 +24,7 @@ struct Read {
   std::int32_t entry = 0;            ///< index into the source catalog
   std::int32_t chunk = 0;
   Box box;                           ///< relative to the chunk
-  std::int64_t buffer_offset = 0;    ///< bytes, a multiple of 64 but for reads in place
+  std::int64_t buffer_offset = 0;    ///< bytes, a multiple of 64
   std::int64_t bytes = 0;
 };
 
@@ -65,7 +64,7 @@ struct Task {
   std::vector<Output> outputs;
   std::vector<Move> moves;
   std::optional<Quantize> quantize;
-  std::int64_t buffer_bytes = 0;     ///< outputs + scratch + reads that are not in place; a multiple of 64
+  std::int64_t buffer_bytes = 0;     ///< outputs + scratch + reads; a multiple of 64
 };
 
 struct Plan {

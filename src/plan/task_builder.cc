@@ -30,19 +30,8 @@ Box Absolute(const Box& box, const Box& chunk) {
   return out;
 }
 
-/// True when the move fills one unbroken range with the whole of the read, bytes unchanged.
-bool FitsInPlace(const Move& move, const Read& read, std::int64_t element) {
-  if (!move.ops.empty() || move.from != move.to || move.copy.from != 0 || move.copy.dims.size() > 1) return false;
-  std::int64_t count = 1;
-  for (const expr::StridedCopy::Dim& d : move.copy.dims) {
-    if (d.from_stride != 1 || d.to_stride != 1) return false;
-    count = d.count;
-  }
-  return count * element == read.bytes;
-}
-
-/// Gives every box its place in the buffer: outputs, then the scratch, then the reads that are not in place.
-void LayOutBuffer(const std::vector<std::int64_t>& read_elements, Task& task) {
+/// Gives every box its place in the buffer.
+void LayOutBuffer(Task& task) {
   std::int64_t at = 0;
   const auto take = [&at](std::int64_t bytes) { return std::exchange(at, RoundUp(at + bytes, kAlign)); };
   for (Output& o : task.outputs) o.buffer_offset = take(o.bytes);
@@ -50,24 +39,7 @@ void LayOutBuffer(const std::vector<std::int64_t>& read_elements, Task& task) {
     Quantize& q = *task.quantize;
     q.scratch_offset = take(q.rows * q.cols * ElementSize(q.dtype));
   }
-  std::vector<int> uses(task.reads.size(), 0);
-  for (const Move& m : task.moves) {
-    if (m.read >= 0) ++uses[static_cast<std::size_t>(m.read)];
-  }
-  std::vector<bool> placed(task.reads.size(), false);
-  std::erase_if(task.moves, [&](const Move& m) {
-    if (m.read < 0) return false;
-    const auto r = static_cast<std::size_t>(m.read);
-    if (uses[r] != 1 || !FitsInPlace(m, task.reads[r], read_elements[r])) return false;
-    const std::int64_t base = task.quantize ? task.quantize->scratch_offset
-                                            : task.outputs[static_cast<std::size_t>(m.output)].buffer_offset;
-    task.reads[r].buffer_offset = base + m.copy.to * read_elements[r];
-    placed[r] = true;
-    return true;
-  });
-  for (std::size_t r = 0; r < task.reads.size(); ++r) {
-    if (!placed[r]) task.reads[r].buffer_offset = take(task.reads[r].bytes);
-  }
+  for (Read& r : task.reads) r.buffer_offset = take(r.bytes);
   task.buffer_bytes = at;
 }
 
@@ -178,19 +150,17 @@ Task TaskBuilder::Build(const Job& job, const Box& tile) {
     return key(task.reads[a]) < key(task.reads[b]);
   });
   std::vector<Read> reads;
-  std::vector<std::int64_t> elements;
   for (const std::size_t r : order) {
     const Entry& entry = EntryAt(*source_, task.reads[r].entry);
     const Box box = Absolute(task.reads[r].box, ChunkAt(entry, task.reads[r].chunk).box);
     for (const expr::Piece& p : taken[r]) add_moves(p, static_cast<std::int32_t>(reads.size()), box, entry.dtype);
-    elements.push_back(ElementSize(entry.dtype));
     reads.push_back(std::move(task.reads[r]));
   }
   task.reads = std::move(reads);
   for (const expr::Piece& p : pieces) {
     if (p.leaf < 0) add_moves(p, -1, Box{}, job.expr->dtype);
   }
-  LayOutBuffer(elements, task);
+  LayOutBuffer(task);
   return task;
 }
 

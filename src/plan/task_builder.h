@@ -2,8 +2,7 @@
 /// \file  TaskBuilder: one tile of one job as a Task: which boxes to read, how elements move, which boxes to write.
 /// A tile is a box of the *global* target tensor, whatever its chunks are: a band of rows, read once, feeds the column
 /// cuts of all tensor-parallel ranks.
-/// In place: where a read is one contiguous part of one output (or of the scratch) and its bytes are not changed, it
-/// has no move. Its buffer_offset points into the output, so the bytes are read where they are written from.
+/// Reads are in the order of their places in files; moves in the order of their reads, padding last.
 /// Ownership: both catalogs must outlive the builder. Threads: one.
 #pragma once
 

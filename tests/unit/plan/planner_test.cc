@@ -177,15 +177,18 @@ TEST(MakePlan, TakesAFusedTensorApartWithoutReadingTwice) {
   EXPECT_EQ(plan.bytes_read, rows * kHidden * 2);
 }
 
-TEST(MakePlan, ReadsInPlaceWhatOnlyChangesItsAddress) {
-  const MemoryCheckpoint source = Filled({MakeEntry("a", DType::kF32, {6, 8}), MakeEntry("b", DType::kF32, {10, 8})}, 1);
+TEST(MakePlan, JoinsSmallTensorsAndReadsThemInTheOrderOfTheirFile) {
+  const MemoryCheckpoint source =
+      Filled({MakeEntry("a", DType::kF32, {6, 8}), MakeEntry("b", DType::kF32, {10, 8}), MakeEntry("c", DType::kF32, {4})}, 1);
   ASSERT_OK_AND_ASSIGN(const expr::Expr both, expr::Concat({LeafOf(source, 1), LeafOf(source, 0)}, 0));
-  MemoryCheckpoint target = Place({MakeEntry("both", DType::kF32, {16, 8})});
-  ASSERT_OK_AND_ASSIGN(const Plan plan, MakePlan(source.catalog, target.catalog, std::vector{both}, {}));
-  ExpectPlanGives(plan, source, target, {both});
+  MemoryCheckpoint target = Place({MakeEntry("both", DType::kF32, {16, 8}), MakeEntry("c", DType::kF32, {4})});
+  const std::vector<expr::Expr> exprs = {both, LeafOf(source, 2)};
+  ASSERT_OK_AND_ASSIGN(const Plan plan, MakePlan(source.catalog, target.catalog, exprs, {}));
+  ExpectPlanGives(plan, source, target, exprs);
   ASSERT_EQ(plan.tasks.size(), 1U);
-  EXPECT_TRUE(plan.tasks[0].moves.empty());
-  EXPECT_EQ(plan.tasks[0].buffer_bytes, 16 * 8 * 4);
+  std::vector<std::int32_t> read;
+  for (const Read& r : plan.tasks[0].reads) read.push_back(r.entry);
+  EXPECT_THAT(read, testing::ElementsAre(0, 1, 2));
 }
 
 TEST(MakePlan, PadsWithZerosAndCopiesScalarsIntegersAndEmptyTensors) {
