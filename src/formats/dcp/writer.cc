@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/check.h"
+#include "base/checked_math.h"
+#include "formats/dcp/dcp.h"
+#include "formats/dcp/metadata_writer.h"
+#include "formats/torch_zip/blob.h"
+#include "formats/torch_zip/torch_file.h"
+
+namespace crossdock::formats {
+namespace {
+
+/// From this size on, the data of a chunk starts at a page of its file: direct I/O and in-kernel copies need that, and
+/// the gap before it is lost in the noise. Readers look at offsets only.
+constexpr std::int64_t kAlignFrom = 1 << 20;
+constexpr std::int64_t kPage = 4096;
+constexpr std::string_view kObjectPrefix = "object:";
+constexpr std::string_view kStandardJson =
+    R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", "common_backend_version": 1})";
+
+Error TooLarge() { return MakeError(ErrorCode::kUnsupported, "an output file would be too large"); }
+
+class DcpWriter : public CheckpointWriter {
+ public:
+  Result<Placement> LayOut(Catalog target) override {
+    CROSSDOCK_CHECK(!laid_out_);
+    laid_out_ = true;
+    catalog_ = std::move(target);
+    catalog_.format = "dcp";
+    catalog_.files.clear();
+    catalog_.object_refs.clear();
+    MakeFiles();
+    Placement out;
+    CROSSDOCK_RETURN_IF_ERROR(PlaceObjects(out.frames));
+    CROSSDOCK_RETURN_IF_ERROR(PlaceChunks());
+    CROSSDOCK_RETURN_IF_ERROR(PrepareSmallFiles());
+    out.catalog = catalog_;
+    out.wants_crc32 = true;
+    return out;
+  }
+
+  Result<std::vector<Frame>> Seal(std::int32_t entry_index, std::int32_t chunk_index, std::uint32_t crc32) const override {
+    const Entry& entry = catalog_.entries.at(static_cast<std::size_t>(entry_index));
+    const Chunk& chunk = entry.chunks.at(static_cast<std::size_t>(chunk_index));
+    CROSSDOCK_ASSIGN_OR_RETURN(const torch_zip::BlobLayout layout, torch_zip::LayOutBlob(entry.dtype, chunk.box.sizes));
+    torch_zip::BlobFrames frames = torch_zip::MakeBlobFrames(layout, crc32);
+    std::vector<Frame> out;
+    out.push_back({chunk.file, chunk.bytes.offset - layout.header_size, std::move(frames.header)});
+    out.push_back({chunk.file, chunk.bytes.end(), std::move(frames.trailer)});
+    return out;
+  }
+
+  /// metadata.json comes last: its absence marks an unfinished checkpoint.
+  Status WriteMetadata(io::Storage& storage, const std::string& dir) override {
+    const std::string path = io::JoinPath(dir, ".metadata");
+    CROSSDOCK_RETURN_IF_ERROR(RemoveLeftover(storage, path));
+    CROSSDOCK_ASSIGN_OR_RETURN(const auto file, storage.Create(path));
+    std::int64_t at = 0;
+    const dcp::Sink append = [&](std::string_view piece) -> Status {
+      const std::int64_t here = std::exchange(at, at + static_cast<std::int64_t>(piece.size()));
+      return file->WriteAt(here, std::as_bytes(std::span(piece)));
+    };
+    CROSSDOCK_RETURN_IF_ERROR(Emit(append));
+    CROSSDOCK_RETURN_IF_ERROR(file->Sync());
+    for (const auto& [name, bytes] : small_files_) {
+      CROSSDOCK_RETURN_IF_ERROR(RemoveLeftover(storage, io::JoinPath(dir, name)));
+      CROSSDOCK_RETURN_IF_ERROR(io::WriteSmallFile(storage, io::JoinPath(dir, name), bytes));
+    }
+    return OkStatus();
+  }
+
+  std::vector<FileRef> MetadataFiles() const override {
+    std::vector<FileRef> out = {{".metadata", {.size = metadata_size_}}};
+    for (const auto& [name, bytes] : small_files_) {
+      out.push_back({name, {.size = static_cast<std::int64_t>(bytes.size())}});
+    }
+    return out;
+  }
+
+ private:
+  /// One file a shard, by number; the objects need the first one.
+  void MakeFiles() {
+    for (const Entry& entry : catalog_.entries) {
+      for (const Chunk& chunk : entry.chunks) files_.emplace(chunk.shard, 0);
+    }
+    const bool any_object = std::any_of(catalog_.objects.begin(), catalog_.objects.end(), [](const auto& object) {
+      return object.first.substr(0, kObjectPrefix.size()) == kObjectPrefix;
+    });
+    if (any_object) files_.emplace(0, 0);
+    for (auto& [shard, index] : files_) {
+      index = static_cast<std::int32_t>(catalog_.files.size());
+      catalog_.files.push_back({"__" + std::to_string(shard) + "_0.distcp", {}});
+    }
+  }
+
+  Status PlaceObjects(std::vector<Frame>& frames) {
+    for (const auto& [key, value] : catalog_.objects) {
+      if (key.substr(0, kObjectPrefix.size()) != kObjectPrefix) continue;
+      const std::string name = key.substr(kObjectPrefix.size());
+      auto bytes = torch_zip::WriteTorchFile(value, "archive");
+      if (!bytes) return Error(bytes.error()).WithTensor(name);
+      FileRef& file = catalog_.files[static_cast<std::size_t>(files_.at(0))];
+      const ByteRange range{file.identity.size, static_cast<std::int64_t>(bytes->size())};
+      catalog_.object_refs.push_back({name, files_.at(0), range});
+      frames.push_back({files_.at(0), range.offset, std::move(*bytes)});
+      file.identity.size = range.end();
+    }
+    return OkStatus();
+  }
+
+  Status PlaceChunks() {
+    for (Entry& entry : catalog_.entries) {
+      for (Chunk& chunk : entry.chunks) {
+        auto layout = torch_zip::LayOutBlob(entry.dtype, chunk.box.sizes);
+        if (!layout) return Error(layout.error()).WithTensor(entry.name);
+        chunk.file = files_.at(chunk.shard);
+        chunk.encoding = ChunkEncoding::kRaw;
+        std::int64_t& size = catalog_.files[static_cast<std::size_t>(chunk.file)].identity.size;
+        auto data = CheckedAdd(size, layout->header_size + kPage);
+        if (!data) return TooLarge();
+        *data -= kPage;
+        if (layout->data_size >= kAlignFrom) data = RoundUp(*data, kPage);
+        const auto end = CheckedAdd(*data, layout->data_size + layout->trailer_size);
+        if (!end) return TooLarge();
+        chunk.bytes = {*data, layout->data_size};
+        size = *end;
+      }
+    }
+    return OkStatus();
+  }
+
+  Status PrepareSmallFiles() {
+    if (const auto common = catalog_.objects.find("common"); common != catalog_.objects.end()) {
+      CROSSDOCK_ASSIGN_OR_RETURN(std::string bytes, torch_zip::WriteTorchFile(common->second, "common"));
+      small_files_.emplace_back("common.pt", std::move(bytes));
+    }
+    const auto json = catalog_.objects.find("metadata.json");
+    small_files_.emplace_back("metadata.json",
+                              json == catalog_.objects.end() ? std::string(kStandardJson) : ToJson(json->second, 0));
+    metadata_size_ = 0;
+    return Emit([&](std::string_view piece) -> Status {
+      metadata_size_ += static_cast<std::int64_t>(piece.size());
+      return OkStatus();
+    });
+  }
+
+  Status Emit(const dcp::Sink& sink) const {
+    return dcp::EmitMetadata(
+        catalog_,
+        [&](const Entry& entry, const Chunk& chunk) -> Result<dcp::BlobPlace> {
+          CROSSDOCK_ASSIGN_OR_RETURN(const auto layout, torch_zip::LayOutBlob(entry.dtype, chunk.box.sizes));
+          return dcp::BlobPlace{catalog_.files[static_cast<std::size_t>(chunk.file)].path,
+                                {chunk.bytes.offset - layout.header_size, layout.total()}};
+        },
+        sink);
+  }
+
+  /// What an interrupted run left in the staging directory.
+  static Status RemoveLeftover(io::Storage& storage, const std::string& path) {
+    return io::Exists(storage, path) ? storage.RemoveFile(path) : OkStatus();
+  }
+
+  bool laid_out_ = false;
+  Catalog catalog_;                                   // placed
+  std::map<std::int32_t, std::int32_t> files_;        // shard -> index of its file
+  std::vector<std::pair<std::string, std::string>> small_files_;  // in the order of writing
+  std::int64_t metadata_size_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<CheckpointWriter> MakeDcpWriter() { return std::make_unique<DcpWriter>(); }
+
+}  // namespace crossdock::formats
