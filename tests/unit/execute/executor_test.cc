@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "execute/executor.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "io/counting_storage.h"
+#include "io/faulty_storage.h"
+#include "io/staging.h"
+#include "result_matchers.h"
+#include "unit/execute/small_job.h"
+
+namespace crossdock::execute {
+namespace {
+
+using ::testing::HasSubstr;
+using Files = std::map<std::string, std::string>;
+
+/// What lies in the staging directory, the journal aside.
+Files Written(const io::MemoryStorage& storage, const std::string& dir = "/out") {
+  Files files = storage.Files(dir);
+  files.erase(".crossdock-journal");
+  return files;
+}
+
+void ExpectSame(const Files& found, const Files& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (const auto& [name, bytes] : expected) {
+    ASSERT_TRUE(found.contains(name)) << name;
+    const std::string& other = found.at(name);
+    ASSERT_EQ(other.size(), bytes.size()) << name;
+    const auto differ = std::mismatch(bytes.begin(), bytes.end(), other.begin());
+    EXPECT_TRUE(differ.first == bytes.end()) << name << " differs at " << (differ.first - bytes.begin());
+  }
+}
+
+class ExecutorTest : public ::testing::Test {
+ protected:
+  void MakeJob(const SmallJobOptions& options = {}) {
+    auto made = SmallJob::Make(source_, options);
+    ASSERT_THAT(made, IsOk());
+    job_ = std::move(*made);
+    ASSERT_THAT(target_.MakeDir("/out"), IsOk());
+  }
+  io::MemoryStorage source_;
+  io::MemoryStorage target_;
+  std::unique_ptr<SmallJob> job_;
+};
+
+TEST_F(ExecutorTest, WritesTheExpectedBytesWhateverTheThreadsAndTheMemory) {
+  for (const bool crc : {true, false}) {
+    for (const std::int64_t task_bytes : {16 << 10, 64 << 10, 4 << 20}) {
+      io::MemoryStorage source;
+      SmallJobOptions job_options;
+      job_options.wants_crc32 = crc;
+      job_options.task_bytes = task_bytes;
+      job_options.memory = 64 << 20;
+      ASSERT_OK_AND_ASSIGN(const auto job, SmallJob::Make(source, job_options));
+      for (const int threads : {1, 2, 8}) {
+        SCOPED_TRACE(std::to_string(threads) + " threads, tasks of " + std::to_string(task_bytes));
+        io::MemoryStorage target;
+        ASSERT_THAT(target.MakeDir("/out"), IsOk());
+        ExecuteOptions options;
+        options.threads = threads;
+        ASSERT_OK_AND_ASSIGN(const ExecuteReport report, job->Run(source, target, "/out", options));
+        EXPECT_LE(report.peak_buffer_bytes, options.memory);
+        ExpectSame(Written(target), job->ExpectedFiles());
+      }
+    }
+  }
+}
+
+TEST_F(ExecutorTest, DigestsAreThoseOfTheTensorsBytes) {
+  MakeJob();
+  ExecuteOptions options;
+  options.digests = true;
+  options.threads = 4;
+  ASSERT_OK_AND_ASSIGN(const ExecuteReport report, job_->Run(source_, target_, "/out", options));
+  const auto& entries = job_->placement.catalog.entries;
+  ASSERT_EQ(report.digests.size(), entries.size());
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].chunks.size() > 1 && entries[i].name != "big" && entries[i].name != "emb") continue;
+    EXPECT_EQ(report.digests[i], DigestOf(std::as_bytes(std::span(job_->expected.at(entries[i].name)))))
+        << entries[i].name;
+  }
+}
+
+TEST_F(ExecutorTest, ReadsAndWritesEveryByteOnce) {
+  MakeJob();
+  io::CountingStorage source(source_);
+  io::CountingStorage target(target_);
+  ASSERT_OK_AND_ASSIGN(const ExecuteReport report, job_->Run(source, target, "/out", {}));
+  std::int64_t source_bytes = 0;
+  for (const FileRef& file : job_->reader->catalog().files) source_bytes += file.identity.size;
+  EXPECT_LE(source.Of(io::Call::kRead).bytes, source_bytes * 102 / 100);
+  EXPECT_EQ(source.Of(io::Call::kOpenRead).calls, 2) << "each source file is opened once";
+  EXPECT_EQ(report.bytes_read, source.Of(io::Call::kRead).bytes);
+  std::int64_t target_bytes = 0;
+  for (const FileRef& file : job_->placement.catalog.files) {
+    target_bytes += file.identity.size;
+    const std::string path = "/out/" + file.path;
+    EXPECT_EQ(target.Of(io::Call::kWrite, path).bytes, file.identity.size) << path;
+    EXPECT_GE(target.Of(io::Call::kSync, path).calls, 1) << path;
+  }
+  EXPECT_EQ(report.bytes_written, target_bytes);
+}
+
+TEST_F(ExecutorTest, ProgressMovesInsideLargeTensorsAndEndsAtTheTotal) {
+  MakeJob();
+  std::vector<Progress> told;
+  ExecuteOptions options;
+  options.on_progress = [&](const Progress& p) { told.push_back(p); };
+  ASSERT_THAT(job_->Run(source_, target_, "/out", options), IsOk());
+  ASSERT_FALSE(told.empty());
+  EXPECT_EQ(told.back().bytes_done, job_->plan.bytes_written);
+  EXPECT_EQ(told.back().bytes_total, job_->plan.bytes_written);
+  for (std::size_t i = 1; i < told.size(); ++i) EXPECT_GE(told[i].bytes_done, told[i - 1].bytes_done);
+}
+
+TEST_F(ExecutorTest, ASourceThatChangedBeforeIsRefused) {
+  MakeJob();
+  ASSERT_OK_AND_ASSIGN(const auto file, source_.OpenWrite("/source/part1"));
+  const std::byte zero{};
+  ASSERT_THAT(file->WriteAt(0, std::span(&zero, 1)), IsOk());
+  EXPECT_THAT(job_->Run(source_, target_, "/out", {}), IsError(ErrorCode::kCorrupt, HasSubstr("changed while")));
+}
+
+/// Does something when the n-th read is asked for.
+class AtRead final : private io::CallObserver, public io::ObservedStorage {
+ public:
+  AtRead(io::Storage& inner, int n, std::function<void()> action)
+      : ObservedStorage(inner, *this), n_(n), action_(std::move(action)) {}
+
+ private:
+  Verdict OnCall(const io::CallInfo& info) override {
+    if (info.call == io::Call::kRead && ++reads_ == n_) action_();
+    return {};
+  }
+  std::atomic<int> reads_ = 0;
+  int n_;
+  std::function<void()> action_;
+};
+
+TEST_F(ExecutorTest, ASourceThatChangesMeanwhileIsRefused) {
+  for (const bool truncate : {false, true}) {
+    io::MemoryStorage memory;
+    ASSERT_OK_AND_ASSIGN(const auto job, SmallJob::Make(memory, {}));
+    AtRead source(memory, 3, [&] {
+      auto file = memory.OpenWrite("/source/part0");
+      const std::byte zero{};
+      ASSERT_THAT(truncate ? (*file)->Truncate(10) : (*file)->WriteAt(0, std::span(&zero, 1)), IsOk());
+    });
+    io::MemoryStorage target;
+    ASSERT_THAT(target.MakeDir("/out"), IsOk());
+    EXPECT_THAT(job->Run(source, target, "/out", {}), IsError(ErrorCode::kCorrupt, HasSubstr("changed while")));
+  }
+}
+
+TEST_F(ExecutorTest, AnInterruptedRunGoesOnWhereItStopped) {
+  MakeJob({.task_bytes = 64 << 10});
+  std::stop_source stop;
+  ExecuteOptions options;
+  options.stop = stop.get_token();
+  options.journal_bytes = 1;
+  AtRead source(source_, 30, [&] { stop.request_stop(); });
+  EXPECT_THAT(job_->Run(source, target_, "/out", options), IsError(ErrorCode::kCancelled, HasSubstr("--resume")));
+
+  options.stop = {};
+  options.resume = true;
+  options.digests = false;
+  io::CountingStorage counting(source_);
+  ASSERT_OK_AND_ASSIGN(const ExecuteReport report, job_->Run(counting, target_, "/out", options));
+  EXPECT_GT(report.tasks_resumed, 10);
+  EXPECT_LT(report.tasks_resumed, static_cast<std::int64_t>(job_->plan.tasks.size()));
+  EXPECT_LT(counting.Of(io::Call::kRead).bytes, job_->plan.bytes_read);
+  ExpectSame(Written(target_), job_->ExpectedFiles());
+
+  ASSERT_OK_AND_ASSIGN(const ExecuteReport again, job_->Run(source_, target_, "/out", options));
+  EXPECT_EQ(again.tasks_resumed, static_cast<std::int64_t>(job_->plan.tasks.size())) << "all is done";
+  ExpectSame(Written(target_), job_->ExpectedFiles());
+}
+
+TEST_F(ExecutorTest, AResumedRunHasTheSameDigests) {
+  MakeJob({.task_bytes = 64 << 10});
+  ExecuteOptions options;
+  options.digests = true;
+  ASSERT_OK_AND_ASSIGN(const ExecuteReport whole, job_->Run(source_, target_, "/out", options));
+  io::MemoryStorage second;
+  ASSERT_THAT(second.MakeDir("/out"), IsOk());
+  std::stop_source stop;
+  options.stop = stop.get_token();
+  AtRead source(source_, 30, [&] { stop.request_stop(); });
+  ASSERT_THAT(job_->Run(source, second, "/out", options), IsError(ErrorCode::kCancelled, HasSubstr("")));
+  options.stop = {};
+  options.resume = true;
+  ASSERT_OK_AND_ASSIGN(const ExecuteReport resumed, job_->Run(source_, second, "/out", options));
+  EXPECT_GT(resumed.tasks_resumed, 0);
+  EXPECT_EQ(resumed.digests, whole.digests);
+}
+
+TEST_F(ExecutorTest, AJournalOfAnotherPlanIsRefused) {
+  MakeJob();
+  ASSERT_THAT(job_->Run(source_, target_, "/out", {}), IsOk());
+  job_->plan.hash = "another";
+  ExecuteOptions options;
+  options.resume = true;
+  EXPECT_THAT(job_->Run(source_, target_, "/out", options),
+              IsError(ErrorCode::kUsage, HasSubstr("another conversion")));
+}
+
+TEST_F(ExecutorTest, AnUnusableJournalMeansStartingOver) {
+  MakeJob();
+  ExecuteOptions options;
+  ASSERT_THAT(job_->Run(source_, target_, "/out", options), IsOk());
+  options.resume = true;
+  const auto expect_start_over = [&] {
+    ASSERT_OK_AND_ASSIGN(const ExecuteReport report, job_->Run(source_, target_, "/out", options));
+    EXPECT_EQ(report.tasks_resumed, 0);
+    ASSERT_EQ(report.notices.size(), 1U);
+    EXPECT_THAT(report.notices[0], HasSubstr("starts over"));
+    ExpectSame(Written(target_), job_->ExpectedFiles());
+  };
+  {
+    ASSERT_OK_AND_ASSIGN(const auto journal, target_.OpenWrite(io::JournalPath("/out")));
+    ASSERT_THAT(journal->WriteAt(0, std::as_bytes(std::span("junk"))), IsOk());
+  }
+  expect_start_over();
+  {
+    ASSERT_OK_AND_ASSIGN(const auto file, target_.OpenWrite("/out/" + job_->placement.catalog.files[1].path));
+    ASSERT_THAT(file->Truncate(1), IsOk());
+  }
+  expect_start_over();
+  ASSERT_THAT(target_.RemoveFile("/out/" + job_->placement.catalog.files[0].path), IsOk());
+  expect_start_over();
+}
+
+TEST_F(ExecutorTest, ATooSmallMemoryIsRefused) {
+  MakeJob();
+  ExecuteOptions options;
+  options.memory = 1000;
+  EXPECT_THAT(job_->Run(source_, target_, "/out", options), IsError(ErrorCode::kUsage, HasSubstr("--memory")));
+}
+
+TEST_F(ExecutorTest, AFullDiskIsToldBeforeAnyTensorIsRead) {
+  MakeJob();
+  target_.SetCapacity(100'000);
+  io::CountingStorage source(source_);
+  EXPECT_THAT(job_->Run(source, target_, "/out", {}), IsError(ErrorCode::kNoSpace, HasSubstr("shard_")));
+  EXPECT_EQ(source.Of(io::Call::kRead).calls, 0);
+}
+
+TEST_F(ExecutorTest, AReadErrorIsTold) {
+  MakeJob({.task_bytes = 64 << 10});
+  for (const int threads : {1, 4}) {
+    for (std::int64_t n = 1; n < 40; n += 7) {
+      io::MemoryStorage target;
+      ASSERT_THAT(target.MakeDir("/out"), IsOk());
+      io::FaultyStorage faulty(source_, {.at_call = n, .stays = false});
+      ExecuteOptions options;
+      options.threads = threads;
+      EXPECT_THAT(job_->Run(faulty, target, "/out", options), IsError(ErrorCode::kIo, HasSubstr("Input/output")));
+    }
+  }
+}
+
+TEST_F(ExecutorTest, SubByteTensorsAreRefused) {
+  MakeJob();
+  Catalog catalog = job_->reader->catalog();
+  catalog.entries[1].dtype = DType::kF4;
+  job_->reader = std::make_unique<RawReader>(std::move(catalog));
+  EXPECT_THAT(job_->Run(source_, target_, "/out", {}), IsError(ErrorCode::kUnsupported, HasSubstr("F4")));
+}
+
+}  // namespace
+}  // namespace crossdock::execute
