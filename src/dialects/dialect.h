@@ -57,6 +57,9 @@ struct HubState {
   std::vector<std::string> order;                       ///< hub names in the source's or the rule file's order
   Counters counters;
   std::string optimizer;                                ///< "adam", "muon", "" = none
+  /// The source holds optimizer state that cannot be carried, and why. A target that holds optimizer state refuses with
+  /// it, so that none is lost in silence; a reader told `no_optim` leaves it empty.
+  std::string optimizer_refusal;
   Value extras = Value::MakeDict();                     ///< scheduler, param groups, hyperparameters, scaler: words of the source
   std::string extras_words;                             ///< "mcore", "full-state", ""
   std::vector<SideFile> side_files;                     ///< tokenizer, config.json, ... that travel with the model

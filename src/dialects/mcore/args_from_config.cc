@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "dialects/hf/rope.h"
+#include "dialects/mcore/args.h"
+#include "fmt/format.h"
+
+namespace crossdock::dialects::mcore {
+namespace {
+
+/// What describes an architecture in Megatron's arguments; passed on between Megatron checkpoints.
+constexpr std::array kArchitecture = {
+    "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "group_query_attention", "num_query_groups", "kv_channels",
+    "max_position_embeddings", "seq_length", "position_embedding_type", "rotary_base", "rotary_percent", "rotary_interleaved",
+    "rotary_seq_len_interpolation_factor", "use_rope_scaling", "rope_scaling_factor", "normalization", "layernorm_epsilon", "norm_epsilon",
+    "swiglu", "squared_relu", "add_bias_linear", "add_qkv_bias", "qk_layernorm", "untie_embeddings_and_output_weights", "window_size",
+    "attention_dropout", "hidden_dropout", "apply_query_key_layer_scaling", "softmax_scale", "tokenizer_type", "tokenizer_model"};
+
+/// Llama 3's rotary scaling as Megatron has it: these are constants there, only the factor is an argument.
+struct Llama3Constant {
+  const char* key;
+  double value;
+};
+constexpr std::array kLlama3 = {Llama3Constant{"low_freq_factor", 1}, Llama3Constant{"high_freq_factor", 4},
+                                Llama3Constant{"original_max_position_embeddings", 8192}};
+
+Error NoArgument(std::string what, std::string found) {
+  return MakeError(ErrorCode::kUnsupported, std::move(what)).WithPath("config.json").WithFound(std::move(found));
+}
+
+std::string Shown(const Value& value) { return Printable(ToJson(value, 0), 120); }
+
+Value WholeIfPossible(double value) {
+  if (value == std::floor(value) && std::abs(value) < 1e15) return Value(static_cast<std::int64_t>(value));
+  return Value(value);
+}
+
+Status SetRope(const Value& config, Value* args) {
+  const hf::Rope rope = hf::ReadRope(config);
+  args->Set("position_embedding_type", Value("rope"));
+  args->Set("add_position_embedding", Value(true));
+  args->Set("use_rotary_position_embeddings", Value(true));
+  args->Set("rotary_base", WholeIfPossible(rope.theta.value_or(10000.0)));
+  args->Set("rotary_percent", Value(config.GetFloat("partial_rotary_factor").value_or(1.0)));
+  args->Set("rotary_interleaved", Value(false));
+  args->Set("use_rope_scaling", Value(false));
+  args->Set("rope_scaling_factor", Value(8.0));  // Megatron's default
+  args->Set("rotary_seq_len_interpolation_factor", Value());
+  if (rope.type == "default") return OkStatus();
+  const std::optional<double> factor = rope.factors.GetFloat("factor");
+  if (rope.type == "linear" && factor) {
+    if (*factor != std::floor(*factor)) return NoArgument("Megatron takes only whole factors of a linear rotary scaling", Shown(rope.factors));
+    args->Set("rotary_seq_len_interpolation_factor", WholeIfPossible(*factor));
+    return OkStatus();
+  }
+  if (rope.type != "llama3" || !factor) {
+    return NoArgument(fmt::format("Megatron has no argument for the rotary scaling \"{}\" of this model", Printable(rope.type)), Shown(rope.factors));
+  }
+  for (const Llama3Constant& constant : kLlama3) {
+    const std::optional<double> value = rope.factors.GetFloat(constant.key);
+    if (value && *value != constant.value) {
+      return NoArgument(fmt::format("Megatron computes Llama 3's rotary scaling with {} = {} only", constant.key, constant.value), Shown(rope.factors));
+    }
+  }
+  args->Set("use_rope_scaling", Value(true));
+  args->Set("rope_scaling_factor", Value(*factor));
+  return OkStatus();
+}
+
+/// A sliding window of N tokens, the own one included, is N - 1 to the left in Megatron.
+Status SetWindow(const family::FamilyFile& family, const Value& config, Value* args) {
+  args->Set("window_size", Value());
+  const std::optional<std::int64_t> window = config.GetInt("sliding_window");
+  const bool by_flag = family.name.starts_with("qwen");  // Qwen names a window and leaves it off
+  const bool used = config.GetBool("use_sliding_window").value_or(!by_flag);
+  if (!window || !used) return OkStatus();
+  const Value* types = config.Find("layer_types");
+  const ValueList* list = types != nullptr ? types->as_sequence() : nullptr;
+  const bool mixed = list != nullptr && !list->empty() && std::any_of(list->begin(), list->end(), [&](const Value& v) { return !v.Equals(list->front()); });
+  const bool partial = config.GetInt("max_window_layers").value_or(0) > 0;
+  if (mixed || (by_flag && partial)) return NoArgument("Megatron's window_size holds for all layers alike", "a sliding window on some layers (use_sliding_window, max_window_layers)");
+  if (list != nullptr && !list->empty() && list->front().Equals(Value("full_attention"))) return OkStatus();
+  args->Set("window_size", Value::MakeTuple({Value(*window - 1), Value(0)}));
+  return OkStatus();
+}
+
+Status CheckConfig(const Value& config) {
+  const std::string activation = config.GetString("hidden_act").value_or("silu");
+  if (activation != "silu" && activation != "swish") return NoArgument("the rules know gated MLPs with silu only (hidden_act)", Printable(activation));
+  for (const char* flag : {"attention_bias", "mlp_bias"}) {
+    if (config.GetBool(flag).value_or(false)) return NoArgument(fmt::format("the rules know no biases by {}", flag), fmt::format("{} = true", flag));
+  }
+  return OkStatus();
+}
+
+Result<Value> FromHf(const family::FamilyFile& family, const family::Letters& letters, const std::vector<std::string>& conditions,
+                     const Value& config) {
+  CROSSDOCK_RETURN_IF_ERROR(CheckConfig(config));
+  Value args = Value::MakeDict();
+  constexpr std::pair<const char*, const char*> kSizes[] = {{"num_layers", "layers"},       {"hidden_size", "h"}, {"ffn_hidden_size", "f"},
+                                                            {"num_attention_heads", "q"}, {"kv_channels", "d"}, {"num_query_groups", "k"}};
+  for (const auto& [name, letter] : kSizes) {
+    const auto value = letters.find(letter);
+    if (value == letters.end()) return MakeError(ErrorCode::kUsage, fmt::format("the family {} has no letter {} for Megatron's {}", family.name, letter, name));
+    args.Set(name, Value(value->second));
+  }
+  args.Set("group_query_attention", Value(letters.at("k") != letters.at("q")));
+  if (const std::optional<std::int64_t> length = config.GetInt("max_position_embeddings")) {
+    args.Set("max_position_embeddings", Value(*length));
+    args.Set("seq_length", Value(*length));
+  }
+  CROSSDOCK_RETURN_IF_ERROR(SetRope(config, &args));
+  CROSSDOCK_RETURN_IF_ERROR(SetWindow(family, config, &args));
+  const double epsilon = config.GetFloat("rms_norm_eps").value_or(1e-6);
+  args.Set("normalization", Value("RMSNorm"));
+  args.Set("layernorm_epsilon", Value(epsilon));
+  args.Set("norm_epsilon", Value(epsilon));
+  const bool untied = std::find(conditions.begin(), conditions.end(), "untied") != conditions.end();
+  args.Set("untie_embeddings_and_output_weights", Value(untied));
+  args.Set("swiglu", Value(true));
+  for (const char* off : {"squared_relu", "add_bias_linear", "add_qkv_bias", "qk_layernorm", "apply_query_key_layer_scaling"}) args.Set(off, Value(false));
+  args.Set("attention_dropout", Value(0.0));
+  args.Set("hidden_dropout", Value(0.0));
+  args.Set("tokenizer_type", Value());   // a run names its own: where the tokenizer will lie is not known here
+  args.Set("tokenizer_model", Value());
+  return args;
+}
+
+}  // namespace
+
+Result<Value> ArgsFromConfig(const family::FamilyFile& family, const family::Letters& letters, const std::vector<std::string>& conditions,
+                             const family::ModelConfig& config) {
+  Value args = Value::MakeDict();
+  if (config.words == "mcore") {
+    for (const char* name : kArchitecture) {
+      if (const Value* value = config.values.Find(name)) args.Set(name, *value);
+    }
+    args.Set("add_position_embedding", Value(config.values.GetBool("add_position_embedding").value_or(true)));
+    args.Set("use_rotary_position_embeddings", Value(true));
+  } else {
+    CROSSDOCK_ASSIGN_OR_RETURN(args, FromHf(family, letters, conditions, config.values));
+  }
+  for (const auto& [flag, text] : family.mcore_flags) args.Set(flag, ParseArgument(text));
+  for (const char* off : {"apply_layernorm_1p", "layernorm_zero_centered_gamma"}) args.Set(off, Value(false));
+  args.Set("num_experts", Value());
+  args.Set("mtp_num_layers", Value());
+  args.Set("multi_latent_attention", Value(false));
+  if (!args.GetInt("seq_length") || !args.GetInt("max_position_embeddings")) {
+    const std::optional<std::int64_t> length = args.GetInt("max_position_embeddings") ? args.GetInt("max_position_embeddings") : args.GetInt("seq_length");
+    if (length) {
+      args.Set("seq_length", Value(*length));
+      args.Set("max_position_embeddings", Value(*length));
+    }
+  }
+  return args;
+}
+
+}  // namespace crossdock::dialects::mcore

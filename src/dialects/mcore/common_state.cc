@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dialects/mcore/common_state.h"
+
+#include "dialects/mcore/args.h"
+#include "dialects/mcore/optimizer_state.h"
+#include "fmt/format.h"
+
+namespace crossdock::dialects::mcore {
+namespace {
+
+/// "Et|tt|tL": the division by explicit counts as Megatron spells it.
+std::string LayoutString(const std::vector<std::int64_t>& layers) {
+  std::string text = "E";
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (i > 0) text += "|";
+    text += layers[i] == 1 ? std::string("t") : fmt::format("t*{}", layers[i]);
+  }
+  return text + "L";
+}
+
+Value Optional(const std::optional<std::int64_t>& value) { return value ? Value(*value) : Value(); }
+
+/// What the run that loads reads of the run that wrote.
+void SetRunArgs(const CommonRequest& request, Value* args) {
+  const HubState& hub = *request.hub;
+  if (const Value* carried = hub.extras.Find("args"); carried != nullptr && carried->as_dict() != nullptr) {
+    for (const auto& [key, value] : carried->as_dict()->items) {
+      if (const std::string* name = key.as_string()) args->Set(*name, value);
+    }
+  }
+  args->Set("iteration", Value(request.iteration));
+  args->Set("consumed_train_samples", Value(hub.counters.consumed_train_samples.value_or(0)));
+  for (const char* counter : {"skipped_train_samples", "consumed_valid_samples"}) {
+    if (!args->GetInt(counter)) args->Set(counter, Value(0));
+  }
+  args->Set("no_save_rng", Value(true));
+  args->Set("no_save_optim", Value(!request.with_optimizer));
+  args->Set("use_distributed_optimizer", Value(request.with_optimizer));
+  args->Set("ckpt_fully_parallel_save", Value(true));
+  args->Set("ckpt_format", Value("torch_dist"));
+  args->Set("transformer_impl", Value("transformer_engine"));
+}
+
+void SetModelArgs(const CommonRequest& request, Value* args) {
+  args->Set("vocab_size", Value(request.vocab_size));
+  args->Set("padded_vocab_size", Value(request.padded_vocab));
+  args->Set("make_vocab_size_divisible_by", Value(request.options->vocab_divisor));
+  args->Set("params_dtype", Value(request.params_dtype));
+  args->Set("bf16", Value(request.params_dtype == DType::kBF16));
+  args->Set("fp16", Value(request.params_dtype == DType::kF16));
+}
+
+Value ContentMetadata(bool with_optimizer) {
+  Value metadata = Value::MakeDict();
+  if (with_optimizer) {
+    metadata.Set("distrib_optim_sharding_type", Value("fully_reshardable"));
+    metadata.Set("distrib_optim_fully_reshardable_mem_efficient", Value(false));
+  }
+  metadata.Set("singleton_local_shards", Value(false));
+  metadata.Set("chained_optim_avoid_prefix", Value(true));
+  return metadata;
+}
+
+}  // namespace
+
+Value MakeNamespace(Value values) {
+  Opaque space;
+  space.form = Opaque::Form::kNewObj;
+  space.module = "argparse";
+  space.name = "Namespace";
+  space.state = std::make_shared<Value>(std::move(values));
+  return Value(std::move(space));
+}
+
+void SetParallelArgs(const layout::ParallelLayout& layout, Value* args) {
+  args->Set("tensor_model_parallel_size", Value(layout.tp));
+  args->Set("pipeline_model_parallel_size", Value(layout.pp));
+  args->Set("world_size", Value(static_cast<std::int64_t>(layout.tp) * layout.pp));
+  for (const char* one : {"data_parallel_size", "context_parallel_size", "expert_model_parallel_size"}) args->Set(one, Value(1));
+  for (const char* none : {"virtual_pipeline_model_parallel_size", "num_layers_per_virtual_pipeline_stage"}) args->Set(none, Value());
+  args->Set("decoder_first_pipeline_num_layers", Optional(layout.first_stage_layers));
+  args->Set("decoder_last_pipeline_num_layers", Optional(layout.last_stage_layers));
+  args->Set("pipeline_model_parallel_layout", layout.pipeline_layers.empty() ? Value() : Value(LayoutString(layout.pipeline_layers)));
+}
+
+Result<CommonResult> MakeCommon(const CommonRequest& request) {
+  const HubState& hub = *request.hub;
+  CommonResult result;
+  CROSSDOCK_ASSIGN_OR_RETURN(result.args, ArgsFromConfig(*hub.family, hub.letters, hub.conditions, hub.config));
+  SetModelArgs(request, &result.args);
+  SetParallelArgs(request.options->layout, &result.args);
+  SetRunArgs(request, &result.args);
+
+  result.common = Value::MakeDict();
+  result.common.Set("checkpoint_version", Value(3.0));
+  result.common.Set("iteration", Value(request.iteration));
+  if (request.with_optimizer) {
+    CROSSDOCK_ASSIGN_OR_RETURN(OptimizerState state, MakeOptimizerState(request));
+    for (const auto& [key, value] : state.run_args.as_dict()->items) result.args.Set(*key.as_string(), value);
+    result.common.Set("optimizer", std::move(state.optimizer));
+    result.common.Set("opt_param_scheduler", std::move(state.scheduler));
+    result.optimizer_flags = std::move(state.flags);
+    result.notices = std::move(state.notices);
+    if (!hub.counters.consumed_train_samples) {
+      result.notices.push_back("consumed_train_samples is not known and stored as 0: a run that continues starts its data again");
+    }
+  }
+  for (const auto& [name, value] : request.options->set_args) result.args.Set(name, ParseArgument(value));
+  for (const char* needed : {"max_position_embeddings", "seq_length"}) {
+    if (result.args.GetInt(needed)) continue;
+    return MakeError(ErrorCode::kUsage, fmt::format("Megatron's checkpoint must store {}, which the source does not say", needed))
+        .WithHint(fmt::format("give it with --set {}=N", needed));
+  }
+  const Value* operations = hub.extras.Find("num_floating_point_operations_so_far");
+  result.common.Set("num_floating_point_operations_so_far", operations != nullptr ? *operations : Value(0));
+  result.common.Set("content_metadata", ContentMetadata(request.with_optimizer));
+  result.common.Set("args", MakeNamespace(result.args));
+  return result;
+}
+
+}  // namespace crossdock::dialects::mcore

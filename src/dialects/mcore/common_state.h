@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  common.pt of a checkpoint that is written: counters, `args`, optimizer groups, scheduler.
+/// Reference: megatron-core 0.19.2. What each key is for, and what happens without it: docs of the mcore dialect;
+/// `args` must carry no_save_rng = True, for without random state a run asks for it otherwise.
+/// Groups are matched by value on loading (max_lr, min_lr, wd_mult, ...), so learning rates must be known.
+/// Errors: kUsage names the `--set` options that are needed. Threads: functions are pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dialects/dialect.h"
+
+namespace crossdock::dialects::mcore {
+
+struct CommonRequest {
+  const HubState* hub = nullptr;
+  const TargetOptions* options = nullptr;
+  DType params_dtype = DType::kBF16;
+  std::int64_t vocab_size = 0;
+  std::int64_t padded_vocab = 0;
+  bool with_optimizer = false;
+  std::int64_t iteration = 0;
+};
+
+struct CommonResult {
+  Value common;
+  Value args;                          ///< the namespace's content
+  std::string optimizer_flags;         ///< for the load line; empty without optimizer
+  std::vector<std::string> notices;
+};
+[[nodiscard]] Result<CommonResult> MakeCommon(const CommonRequest& request);
+
+/// An argparse.Namespace with this content.
+[[nodiscard]] Value MakeNamespace(Value values);
+
+/// The arguments that say how a checkpoint is divided; set on `args` in place.
+void SetParallelArgs(const layout::ParallelLayout& layout, Value* args);
+
+}  // namespace crossdock::dialects::mcore

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dialects/mcore/config_source.h"
+
+#include <algorithm>
+
+#include "family/detect.h"
+#include "fmt/format.h"
+
+namespace crossdock::dialects::mcore {
+namespace {
+
+struct Candidate {
+  std::string origin;
+  family::ModelConfig config;
+  family::Letters letters;
+  std::vector<std::string> conditions;
+};
+
+/// ITER/hf/config.json, where the reader loaded it.
+Result<std::optional<Value>> CarriedConfig(const Catalog& catalog) {
+  for (const char* name : {"hf/config.json", "config.json"}) {
+    const auto found = catalog.objects.find(name);
+    if (found != catalog.objects.end() && found->second.as_dict() != nullptr) return std::optional<Value>(found->second);
+  }
+  for (const SideFile& file : catalog.side_files) {
+    if (file.path != "hf/config.json" || !file.bytes) continue;
+    Result<Value> parsed = ParseJson(*file.bytes);
+    if (!parsed) return std::move(std::move(parsed).error()).WithPath(file.path);
+    return std::optional<Value>(*std::move(parsed));
+  }
+  return std::optional<Value>();
+}
+
+Result<const family::FamilyFile*> ChooseFamily(const ReadOptions& options, const std::optional<Value>& carried, const Inventory& inventory,
+                                               std::vector<std::string>* notices) {
+  if (options.family != nullptr) return options.family;
+  std::vector<const family::FamilyFile*> families;
+  for (const family::FamilyFile& family : family::BuiltinFamilies()) families.push_back(&family);
+  if (carried) return family::DetectByConfig({"hf", *carried}, families);
+  if (options.template_config && options.template_config->words == "hf") return family::DetectByConfig(*options.template_config, families);
+  std::string notice;
+  CROSSDOCK_ASSIGN_OR_RETURN(const family::FamilyFile* family, family::DetectByFacts(inventory.facts, families, &notice));
+  notices->push_back(std::move(notice));
+  return family;
+}
+
+/// The true vocabulary for arguments: their own unless a template keeps more of the stored rows; padded when unknown.
+void SetTrueVocabulary(const ReadOptions& options, const Inventory& inventory, Value* args, std::vector<std::string>* notices) {
+  const std::int64_t rows = inventory.embedding_rows;
+  const std::optional<std::int64_t> own = args->GetInt("vocab_size");
+  std::optional<std::int64_t> wanted;
+  if (options.template_config && options.template_config->words == "hf") wanted = options.template_config->values.GetInt("vocab_size");
+  const bool own_fits = own && *own >= 1;
+  if (wanted && *wanted >= 1 && *wanted <= rows && (!own_fits || *wanted > *own)) {
+    if (own_fits) notices->push_back(fmt::format("the vocabulary is {} as the template says, not {} as the arguments say: the checkpoint stores {} rows", *wanted, *own, rows));
+    args->Set("vocab_size", Value(*wanted));
+    return;
+  }
+  if (own_fits || rows == 0) return;
+  notices->push_back(fmt::format("the true size of the vocabulary is not stored: all {} rows are kept, padding included (--hf-template DIR tells it)", rows));
+  args->Set("vocab_size", Value(rows));
+}
+
+Result<Candidate> Evaluate(const family::FamilyFile& family, std::string origin, family::ModelConfig config) {
+  Candidate candidate{std::move(origin), std::move(config), {}, {}};
+  Result<family::Letters> letters = family::EvaluateLetters(family, candidate.config);
+  if (!letters) return std::move(std::move(letters).error()).WithPath(candidate.origin);
+  candidate.letters = *std::move(letters);
+  CROSSDOCK_ASSIGN_OR_RETURN(candidate.conditions, family::EvaluateConditions(family, candidate.config));
+  return candidate;
+}
+
+/// The name of a letter in a candidate's own words.
+std::string WordOf(const family::FamilyFile& family, const std::string& letter, const Candidate& candidate) {
+  const auto rule = family.letters.find(letter);
+  if (rule == family.letters.end()) return letter;
+  const auto paths = rule->second.paths.find(candidate.config.words);
+  return paths == rule->second.paths.end() || paths->second.empty() ? letter : paths->second.front().substr(0, paths->second.front().find(' '));
+}
+
+/// The first stored tensor whose shape the two candidates expect differently, and what it says.
+std::string DecidingTensor(const Catalog& catalog, const Inventory& inventory, const family::FamilyFile& family, const Candidate& a, const Candidate& b) {
+  family::BindOptions options = BindOptionsOf(inventory);
+  const Result<family::Binding> first = family::Bind(family, a.letters, a.conditions, options);
+  const Result<family::Binding> second = family::Bind(family, b.letters, b.conditions, options);
+  if (!first || !second) return {};
+  for (const family::DialectTensor& tensor : first->tensors) {
+    const auto stored = inventory.tensors.find(tensor.name);
+    const auto other = std::find_if(second->tensors.begin(), second->tensors.end(), [&](const family::DialectTensor& t) { return t.name == tensor.name; });
+    if (stored == inventory.tensors.end() || stored->second[0] < 0 || other == second->tensors.end() || other->shape == tensor.shape) continue;
+    const Shape& shape = catalog.entries[static_cast<std::size_t>(stored->second[0])].shape;
+    const std::string verdict = shape == tensor.shape ? "fits " + a.origin : shape == other->shape ? "fits " + b.origin : "fits neither";
+    return fmt::format("; the shape of {} is {}, which {}", Printable(tensor.name), ToString(shape), verdict);
+  }
+  return {};
+}
+
+Error Disagreement(const std::string& what, const std::string& a, const std::string& b, const std::string& decides) {
+  return MakeError(ErrorCode::kCorrupt, fmt::format("two descriptions of the model disagree about {}", what))
+      .WithFound(fmt::format("{} and {}{}", a, b, decides))
+      .WithHint("remove or correct the description that is wrong");
+}
+
+Status CheckLettersAgree(const Catalog& catalog, const Inventory& inventory, const family::FamilyFile& family, const Candidate& a, const Candidate& b) {
+  for (const auto& [letter, value] : a.letters) {
+    if (letter == "v" || b.letters.at(letter) == value) continue;
+    return Disagreement(WordOf(family, letter, b), fmt::format("{} = {} in {}", WordOf(family, letter, a), value, a.origin),
+                        fmt::format("{} = {} in {}", WordOf(family, letter, b), b.letters.at(letter), b.origin),
+                        DecidingTensor(catalog, inventory, family, a, b));
+  }
+  if (a.conditions != b.conditions) {
+    std::vector<std::string> differing;
+    std::set_symmetric_difference(a.conditions.begin(), a.conditions.end(), b.conditions.begin(), b.conditions.end(), std::back_inserter(differing));
+    const bool head = inventory.tensors.contains("output_layer.weight");
+    const bool in_a = std::find(a.conditions.begin(), a.conditions.end(), differing.front()) != a.conditions.end();
+    std::string decides;
+    if (differing.front() == "untied") decides = fmt::format("; output_layer.weight is {}, which fits {}", head ? "stored" : "not stored", head == in_a ? a.origin : b.origin);
+    return Disagreement(fmt::format("the condition \"{}\"", differing.front()), fmt::format("{} in {}", in_a, a.origin), fmt::format("{} in {}", !in_a, b.origin), decides);
+  }
+  return OkStatus();
+}
+
+/// Values without a shape: a config.json beside the arguments must say the same, or one of them is wrong.
+Status CheckNumbersAgree(const family::FamilyFile& family, const Candidate& carried, const StoredArgs& stored) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const Value args, ArgsFromConfig(family, carried.letters, carried.conditions, carried.config));
+  constexpr std::pair<const char*, const char*> kNumbers[] = {{"rotary_base", "rotary_base"},
+                                                              {"layernorm_epsilon", "norm_epsilon"},
+                                                              {"rotary_percent", "rotary_percent"}};
+  for (const auto& [name, older] : kNumbers) {
+    const std::optional<double> ours = args.GetFloat(name);
+    const std::optional<double> theirs = stored.args.GetFloat(name) ? stored.args.GetFloat(name) : stored.args.GetFloat(older);
+    if (!ours || !theirs || *ours == *theirs) continue;
+    return Disagreement(name, fmt::format("{} in {}", *ours, carried.origin), fmt::format("{} in {}", *theirs, stored.origin), "");
+  }
+  return OkStatus();
+}
+
+Error NoConfiguration() {
+  return MakeError(ErrorCode::kIncomplete, "the checkpoint stores no configuration of its model")
+      .WithExpected("arguments in common.pt, run_config.yaml, or hf/config.json")
+      .WithHint("give one with --hf-template DIR");
+}
+
+}  // namespace
+
+family::BindOptions BindOptionsOf(const Inventory& inventory) {
+  family::BindOptions options;
+  options.dialect = "mcore";
+  options.stacked_layers = inventory.stacked;
+  options.split_gate_up = inventory.split_halves;
+  if (inventory.embedding_rows > 0) options.padded_vocab = inventory.embedding_rows;
+  return options;
+}
+
+Result<ChosenConfig> ChooseConfig(const Catalog& catalog, const ReadOptions& options, const Inventory& inventory) {
+  ChosenConfig chosen;
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<Value> carried, CarriedConfig(catalog));
+  chosen.stored = ReadStoredArgs(catalog);
+  CROSSDOCK_ASSIGN_OR_RETURN(chosen.family, ChooseFamily(options, carried, inventory, &chosen.notices));
+  const family::FamilyFile& family = *chosen.family;
+  std::optional<Candidate> by_args;
+  std::optional<Candidate> by_config;
+  if (chosen.stored) {
+    CROSSDOCK_RETURN_IF_ERROR(CheckExpressible(chosen.stored->args, family, chosen.stored->origin));
+    Value args = chosen.stored->args;
+    std::vector<std::string> notices;
+    SetTrueVocabulary(options, inventory, &args, &notices);
+    if (!carried) chosen.notices.insert(chosen.notices.end(), notices.begin(), notices.end());
+    CROSSDOCK_ASSIGN_OR_RETURN(by_args, Evaluate(family, chosen.stored->origin, {"mcore", std::move(args)}));
+  }
+  if (carried) {
+    CROSSDOCK_ASSIGN_OR_RETURN(by_config, Evaluate(family, "hf/config.json", {"hf", *carried}));
+  } else if (!by_args && options.template_config) {
+    CROSSDOCK_ASSIGN_OR_RETURN(by_config, Evaluate(family, "the template's config.json", *options.template_config));
+  }
+  if (by_args && by_config) {
+    CROSSDOCK_RETURN_IF_ERROR(CheckLettersAgree(catalog, inventory, family, *by_config, *by_args));
+    CROSSDOCK_RETURN_IF_ERROR(CheckNumbersAgree(family, *by_config, *chosen.stored));
+  }
+  if (!by_args && !by_config) return NoConfiguration();
+  Candidate& winner = by_config ? *by_config : *by_args;
+  chosen.config = std::move(winner.config);
+  chosen.letters = std::move(winner.letters);
+  chosen.conditions = std::move(winner.conditions);
+  chosen.origin = std::move(winner.origin);
+  return chosen;
+}
+
+}  // namespace crossdock::dialects::mcore

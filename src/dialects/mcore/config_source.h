@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  Which configuration of a Megatron checkpoint counts: ITER/hf/config.json, the stored arguments, or the
+/// template; and which family. Sources that disagree are refused with both values and the tensor whose shape decides.
+/// Errors: kIncomplete (no configuration), kCorrupt (disagreement), kUnsupported (family, settings).
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dialects/mcore/args.h"
+#include "dialects/mcore/inventory.h"
+#include "dialects/mcore/mcore_dialect.h"
+
+namespace crossdock::dialects::mcore {
+
+struct ChosenConfig {
+  const family::FamilyFile* family = nullptr;
+  family::ModelConfig config;
+  family::Letters letters;
+  std::vector<std::string> conditions;
+  std::string origin;                       ///< "common.pt", "hf/config.json", ...
+  std::optional<StoredArgs> stored;         ///< the arguments, whether they were chosen or not
+  std::vector<std::string> notices;
+};
+[[nodiscard]] Result<ChosenConfig> ChooseConfig(const Catalog& catalog, const ReadOptions& options, const Inventory& inventory);
+
+/// How the inventory's form is bound.
+[[nodiscard]] family::BindOptions BindOptionsOf(const Inventory& inventory);
+
+}  // namespace crossdock::dialects::mcore

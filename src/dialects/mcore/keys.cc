@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dialects/mcore/keys.h"
+
+#include <charconv>
+
+namespace crossdock::dialects::mcore {
+namespace {
+
+constexpr std::string_view kLayers = "decoder.layers.";
+
+std::string_view StripChained(std::string_view key) {
+  constexpr std::string_view kChained = "chained_";
+  if (!key.starts_with(kChained)) return key;
+  std::size_t at = kChained.size();
+  while (at < key.size() && key[at] >= '0' && key[at] <= '9') ++at;
+  if (at == kChained.size() || at >= key.size() || key[at] != '.') return key;
+  return key.substr(at + 1);
+}
+
+std::optional<Slot> SlotOfState(std::string_view state) {
+  if (state == "param" || state == "fp32_param") return Slot::kMaster;
+  if (state == "exp_avg") return Slot::kAdamMu;
+  if (state == "exp_avg_sq") return Slot::kAdamNu;
+  if (state == "momentum_buffer") return Slot::kMuonMu;
+  return std::nullopt;
+}
+
+}  // namespace
+
+TensorKey ParseTensorKey(std::string_view key) {
+  TensorKey out;
+  const std::string_view rest = StripChained(key);
+  constexpr std::string_view kState = "optimizer.state.";
+  if (rest.starts_with("optimizer.distributed.")) {
+    out.kind = TensorKey::Kind::kBucket;
+    return out;
+  }
+  if (rest.starts_with(kState)) {
+    const std::string_view after = rest.substr(kState.size());
+    const std::size_t dot = after.find('.');
+    out.kind = dot == std::string_view::npos ? TensorKey::Kind::kOther : TensorKey::Kind::kState;
+    if (dot == std::string_view::npos) return out;
+    out.state = std::string(after.substr(0, dot));
+    out.slot = SlotOfState(out.state);
+    out.model_key = std::string(after.substr(dot + 1));
+    out.prefix = std::string(key.substr(0, key.size() - out.model_key.size()));
+    return out;
+  }
+  if (rest.starts_with("optimizer.") || rest.starts_with("optimizer_")) {
+    out.kind = TensorKey::Kind::kOther;
+    return out;
+  }
+  out.slot = Slot::kParam;
+  out.model_key = std::string(key);
+  return out;
+}
+
+std::string SlotKey(Slot slot, std::string_view model_key) {
+  switch (slot) {
+    case Slot::kMaster: return "optimizer.state.param." + std::string(model_key);
+    case Slot::kAdamMu: return "optimizer.state.exp_avg." + std::string(model_key);
+    case Slot::kAdamNu: return "optimizer.state.exp_avg_sq." + std::string(model_key);
+    default: return std::string(model_key);
+  }
+}
+
+ObjectKind ClassifyObject(std::string_view name) {
+  if (name.find("_extra_state") != std::string_view::npos) return ObjectKind::kExtraState;
+  if (name.starts_with("rng_state")) return ObjectKind::kRng;
+  if (name.starts_with("rerun_state")) return ObjectKind::kRerun;
+  if (name.starts_with("common_state")) return ObjectKind::kCommon;
+  if (StripChained(name).starts_with("optimizer")) return ObjectKind::kOptimizer;
+  return ObjectKind::kOther;
+}
+
+std::optional<std::int64_t> LayerNumber(std::string_view model_key) {
+  if (!model_key.starts_with(kLayers)) return std::nullopt;
+  const std::string_view rest = model_key.substr(kLayers.size());
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+  if (error != std::errc{} || end == rest.data() + rest.size() || *end != '.' || number < 0) return std::nullopt;
+  return number;
+}
+
+bool HasLayerAxis(std::string_view model_key) { return model_key.starts_with(kLayers) && !LayerNumber(model_key); }
+
+}  // namespace crossdock::dialects::mcore

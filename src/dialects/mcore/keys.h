@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  What a torch_dist key means: a model tensor, a slot of it in the optimizer, a bucket, an object.
+/// On-disk reference: Megatron-Core 0.12 to 0.19.2, `optimizer.state.<state>.<model key>`; the master copy is called
+/// `param` under fully_reshardable and `fp32_param` elsewhere; `chained_N.` is stripped.
+/// Threads: functions are pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tensor/slot.h"
+
+namespace crossdock::dialects::mcore {
+
+struct TensorKey {
+  enum class Kind : std::uint8_t {
+    kModel,    ///< `slot` is kParam
+    kState,    ///< a tensor of the optimizer in the model's space; `slot` is absent for states that have no slot
+    kBucket,   ///< `optimizer.distributed...`: flat buffers, readable only with the run that wrote them
+    kOther,    ///< something else of the optimizer
+  };
+  Kind kind = Kind::kModel;
+  std::optional<Slot> slot;
+  std::string state;       ///< "exp_avg", "fp32_param", ...
+  std::string model_key;   ///< "decoder.layers.mlp.linear_fc1.weight"
+  std::string prefix;      ///< what stands before `model_key`
+};
+[[nodiscard]] TensorKey ParseTensorKey(std::string_view key);
+
+/// The key of a slot as this project writes it (fully_reshardable). REQUIRES: not kMuonMu.
+[[nodiscard]] std::string SlotKey(Slot slot, std::string_view model_key);
+
+enum class ObjectKind : std::uint8_t { kExtraState, kRng, kRerun, kCommon, kOptimizer, kOther };
+[[nodiscard]] ObjectKind ClassifyObject(std::string_view name);
+
+/// The layer number in "decoder.layers.<i>.rest", or nothing.
+[[nodiscard]] std::optional<std::int64_t> LayerNumber(std::string_view model_key);
+/// True for "decoder.layers.rest" without a number: the first axis counts layers.
+[[nodiscard]] bool HasLayerAxis(std::string_view model_key);
+
+}  // namespace crossdock::dialects::mcore

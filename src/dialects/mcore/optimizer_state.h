@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  Adam's parameter groups and the scheduler of a common state, from what a source carried and `--set`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dialects/mcore/common_state.h"
+
+namespace crossdock::dialects::mcore {
+
+struct OptimizerState {
+  Value optimizer;                     ///< {"optimizer": {"param_groups": [...]}, "param_state_sharding_type": ...}
+  Value scheduler;                     ///< opt_param_scheduler
+  Value run_args = Value::MakeDict();  ///< lr, min_lr, weight_decay, adam_* for `args`
+  std::string flags;                   ///< for the load line
+  std::vector<std::string> notices;
+};
+[[nodiscard]] Result<OptimizerState> MakeOptimizerState(const CommonRequest& request);
+
+}  // namespace crossdock::dialects::mcore

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "dialects/mcore/config_source.h"
+#include "dialects/mcore/inventory.h"
+#include "dialects/mcore/load_line.h"
+#include "dialects/mcore/mcore_dialect.h"
+#include "dialects/mcore/training_state.h"
+#include "fmt/format.h"
+
+namespace crossdock::dialects::mcore {
+namespace {
+
+using expr::Expr;
+using family::DialectTensor;
+
+constexpr std::string_view kHfFolder = "hf/";
+constexpr std::string_view kTokenizerFolder = "tokenizer/";
+
+/// Turns the claimed tensors of one catalog into hub tensors; problems are gathered and told together.
+class Claims {
+ public:
+  Claims(const Catalog& catalog, const Inventory& inventory, const ChosenConfig& chosen) : catalog_(catalog), inventory_(inventory), chosen_(chosen) {}
+
+  Result<std::vector<HubTensor>> Run(const family::Binding& binding, bool allow_unknown, std::vector<LeftOut>* left_out) {
+    slots_ = SlotsPresent();
+    for (const DialectTensor& tensor : binding.tensors) CROSSDOCK_RETURN_IF_ERROR(One(binding, tensor));
+    CROSSDOCK_RETURN_IF_ERROR(ReportMissing());
+    CROSSDOCK_RETURN_IF_ERROR(ReportUnknown(allow_unknown, left_out));
+    std::sort(hub_.begin(), hub_.end(), [](const HubTensor& a, const HubTensor& b) { return std::tie(a.name, a.slot) < std::tie(b.name, b.slot); });
+    return std::move(hub_);
+  }
+
+ private:
+  std::vector<Slot> SlotsPresent() const {
+    std::vector<Slot> slots;
+    for (const Slot slot : kAllSlots) {
+      const auto has = [&](const auto& item) { return item.second[static_cast<std::size_t>(slot)] >= 0; };
+      if (slot == Slot::kParam || std::any_of(inventory_.tensors.begin(), inventory_.tensors.end(), has)) slots.push_back(slot);
+    }
+    return slots;
+  }
+
+  Status CheckShape(const DialectTensor& tensor, const Entry& entry) const {
+    Shape wanted = tensor.shape;
+    if (tensor.padded_rows && !entry.shape.empty()) wanted[0] = entry.shape[0];  // slots may be padded otherwise
+    if (entry.shape == wanted) return OkStatus();
+    Error error = MakeError(ErrorCode::kCorrupt, fmt::format("the tensor does not have the shape that {} says", chosen_.origin))
+                      .WithTensor(entry.name)
+                      .WithExpected(ToString(wanted))
+                      .WithFound(ToString(entry.shape));
+    if (entry.shape.size() == wanted.size() + 1 && entry.name != tensor.name) {
+      error.code = ErrorCode::kUnsupported;
+      error.message = "the optimizer state is stored as flattened shards (Megatron-Core 0.15 or older), which this version does not read";
+      error.hint = "--no-optim leaves the optimizer state behind";
+    }
+    return error;
+  }
+
+  /// The way back from a stored tensor to one of its hub tensors, over leaf 0.
+  Result<Expr> Back(const DialectTensor& tensor, std::int32_t ordinal, const Shape& hub_shape, const Entry& entry) const {
+    if (entry.shape == tensor.shape) return expr::Inverse(tensor.forward, ordinal);
+    if (entry.shape[0] < hub_shape[0]) {
+      return MakeError(ErrorCode::kCorrupt, "the tensor has fewer rows than the vocabulary")
+          .WithTensor(entry.name)
+          .WithExpected(fmt::format("at least {}", hub_shape[0]))
+          .WithFound(ToString(entry.shape));
+    }
+    return expr::Slice(expr::Leaf(0, DType::kF32, entry.shape), Box::Whole(hub_shape));
+  }
+
+  Status One(const family::Binding& binding, const DialectTensor& tensor) {
+    const auto stored = inventory_.tensors.find(tensor.name);
+    if (stored == inventory_.tensors.end() || stored->second[0] < 0) missing_.push_back(tensor.name);
+    if (stored == inventory_.tensors.end()) return OkStatus();
+    claimed_.insert(tensor.name);
+    for (const Slot slot : slots_) {
+      const std::int32_t index = stored->second[static_cast<std::size_t>(slot)];
+      if (index < 0) continue;
+      const Entry& entry = catalog_.entries[static_cast<std::size_t>(index)];
+      CROSSDOCK_RETURN_IF_ERROR(CheckShape(tensor, entry));
+      for (const std::int32_t ordinal : tensor.hub) {
+        const family::HubTensor& hub = binding.hub[static_cast<std::size_t>(ordinal)];
+        Result<Expr> made = Make(tensor, ordinal, hub.shape, slot, index);
+        if (!made) return std::move(std::move(made).error()).WithTensor(entry.name);
+        hub_.push_back({hub.name, slot, entry.dtype, hub.shape, *std::move(made)});
+      }
+    }
+    return CheckSlots(tensor, stored->second);
+  }
+
+  Result<Expr> Make(const DialectTensor& tensor, std::int32_t ordinal, const Shape& hub_shape, Slot slot, std::int32_t index) const {
+    const Entry& entry = catalog_.entries[static_cast<std::size_t>(index)];
+    CROSSDOCK_ASSIGN_OR_RETURN(const Expr back, Back(tensor, ordinal, hub_shape, entry));
+    CROSSDOCK_ASSIGN_OR_RETURN(const Expr for_slot, expr::ForSlot(back, slot));
+    CROSSDOCK_ASSIGN_OR_RETURN(const Expr placed, expr::Substitute(for_slot, [&](int) -> Result<Expr> { return expr::Leaf(index, entry.dtype, entry.shape); }));
+    return expr::Simplify(placed);
+  }
+
+  /// Every parameter has Adam's two moments or Muon's momentum, once there is an optimizer at all.
+  Status CheckSlots(const DialectTensor& tensor, const SlotEntries& entries) {
+    if (!HasMoments()) return OkStatus();
+    const auto has = [&](Slot slot) { return entries[static_cast<std::size_t>(slot)] >= 0; };
+    if (!(has(Slot::kAdamMu) && has(Slot::kAdamNu)) && !has(Slot::kMuonMu)) missing_state_.push_back(tensor.name);
+    return OkStatus();
+  }
+
+  bool HasMoments() const {
+    return std::any_of(slots_.begin(), slots_.end(), [](Slot slot) { return slot == Slot::kAdamMu || slot == Slot::kAdamNu || slot == Slot::kMuonMu; });
+  }
+
+  Status ReportMissing() const {
+    if (!missing_.empty()) {
+      return MakeError(ErrorCode::kIncomplete, fmt::format("{} tensors of the family {} are missing", missing_.size(), chosen_.family->name))
+          .WithTensor(missing_.front())
+          .WithExpected(SomeNames(missing_))
+          .WithFound(fmt::format("{} model tensors, {}", inventory_.tensors.size(), inventory_.stacked ? "layers along an axis" : "layers by number"))
+          .WithHint("if the family is another one, name it with --family");
+    }
+    if (!missing_state_.empty()) {
+      return MakeError(ErrorCode::kIncomplete, fmt::format("{} tensors have no complete optimizer state", missing_state_.size()))
+          .WithTensor(missing_state_.front())
+          .WithExpected(fmt::format("exp_avg and exp_avg_sq, or momentum_buffer, for {}", SomeNames(missing_state_)))
+          .WithHint("--no-optim leaves the optimizer state behind");
+    }
+    return OkStatus();
+  }
+
+  Status ReportUnknown(bool allow, std::vector<LeftOut>* left_out) const {
+    std::vector<std::string> unknown;
+    for (const auto& [key, slots] : inventory_.tensors) {
+      if (!claimed_.contains(key)) unknown.push_back(key);
+    }
+    if (unknown.empty()) return OkStatus();
+    if (!allow) {
+      return MakeError(ErrorCode::kUnsupported, fmt::format("{} tensors are claimed by no rule of the family {}", unknown.size(), chosen_.family->name))
+          .WithTensor(unknown.front())
+          .WithFound(SomeNames(unknown))
+          .WithHint("if the family is another one, name it with --family; --allow unknown-tensors leaves them behind");
+    }
+    for (const std::string& key : unknown) {
+      LeftOut left{key, "claimed by no rule (--allow unknown-tensors)", 0, 0};
+      for (const std::int32_t index : inventory_.tensors.at(key)) {
+        if (index < 0) continue;
+        const Entry& entry = catalog_.entries[static_cast<std::size_t>(index)];
+        const Result<std::int64_t> bytes = ByteSize(entry.dtype, entry.shape);
+        ++left.count;
+        left.bytes += bytes ? *bytes : 0;
+      }
+      left_out->push_back(std::move(left));
+    }
+    return OkStatus();
+  }
+
+  const Catalog& catalog_;
+  const Inventory& inventory_;
+  const ChosenConfig& chosen_;
+  std::vector<Slot> slots_;
+  std::vector<HubTensor> hub_;
+  std::set<std::string> claimed_;
+  std::vector<std::string> missing_;
+  std::vector<std::string> missing_state_;
+};
+
+/// ITER/hf/ as a Hugging Face directory's own files; else what Megatron keeps of a tokenizer.
+std::vector<SideFile> HubSideFiles(const Catalog& catalog) {
+  std::vector<SideFile> files;
+  for (const std::string_view folder : {kHfFolder, kTokenizerFolder}) {
+    for (const SideFile& file : catalog.side_files) {
+      if (!file.path.starts_with(folder)) continue;
+      SideFile copy = file;
+      copy.path.erase(0, folder.size());
+      if (!copy.path.empty()) files.push_back(std::move(copy));
+    }
+    if (!files.empty()) break;
+  }
+  return files;
+}
+
+std::string OptimizerName(const std::vector<HubTensor>& tensors) {
+  std::string name;
+  for (const HubTensor& tensor : tensors) {
+    if (tensor.slot == Slot::kMuonMu) return "muon";
+    if (tensor.slot == Slot::kAdamMu) name = "adam";
+  }
+  return name;
+}
+
+Status CheckVocabulary(const Inventory& inventory, const ChosenConfig& chosen) {
+  const auto vocabulary = chosen.letters.find("v");
+  if (vocabulary == chosen.letters.end() || inventory.embedding_rows == 0 || vocabulary->second <= inventory.embedding_rows) return OkStatus();
+  return MakeError(ErrorCode::kCorrupt, fmt::format("{} names a larger vocabulary than the checkpoint stores", chosen.origin))
+      .WithTensor("embedding.word_embeddings.weight")
+      .WithExpected(fmt::format("at least {} rows", vocabulary->second))
+      .WithFound(fmt::format("{}", inventory.embedding_rows));
+}
+
+}  // namespace
+
+Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
+  CROSSDOCK_ASSIGN_OR_RETURN(Inventory inventory, TakeInventory(source, options.no_optim));
+  CROSSDOCK_ASSIGN_OR_RETURN(ChosenConfig chosen, ChooseConfig(source, options, inventory));
+  CROSSDOCK_RETURN_IF_ERROR(CheckVocabulary(inventory, chosen));
+  CROSSDOCK_ASSIGN_OR_RETURN(const family::Binding binding, family::Bind(*chosen.family, chosen.letters, chosen.conditions, BindOptionsOf(inventory)));
+
+  HubState hub;
+  hub.left_out = std::move(inventory.left_out);
+  CROSSDOCK_ASSIGN_OR_RETURN(hub.tensors, Claims(source, inventory, chosen).Run(binding, options.allow_unknown_tensors, &hub.left_out));
+  for (const family::HubTensor& tensor : binding.hub) hub.order.push_back(tensor.name);
+  hub.optimizer = OptimizerName(hub.tensors);
+  hub.optimizer_refusal = inventory.optimizer_refusal;
+
+  const Value* args = chosen.stored ? &chosen.stored->args : nullptr;
+  CROSSDOCK_ASSIGN_OR_RETURN(hub.counters, ReadCounters(source, args, !hub.optimizer.empty()));
+  hub.extras = ReadExtras(source, args);
+  if (hub.optimizer.empty()) hub.extras.Erase("param_groups");
+  hub.extras_words = "mcore";
+  hub.layout = ReadLayout(source, args);
+  hub.layout.Set("layers", Value(inventory.stacked ? "along the first axis" : "numbered"));
+  hub.side_files = HubSideFiles(source);
+  hub.load_hint = fmt::format("--load {} {}", source.root, LoadFlags(args != nullptr ? *args : Value::MakeDict()));
+  hub.notices = std::move(chosen.notices);
+  hub.family = chosen.family;
+  hub.config = std::move(chosen.config);
+  hub.letters = std::move(chosen.letters);
+  hub.conditions = std::move(chosen.conditions);
+  return hub;
+}
+
+}  // namespace crossdock::dialects::mcore

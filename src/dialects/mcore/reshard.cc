@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Megatron to Megatron: tensors stay as they are, only the chunks change. A generic table says which axis
+/// tensor-parallel ranks cut (megatron-core 0.19.2, sharded_state_dict of the layers); what the table does not know is
+/// replicated, which every loader can read.
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "dialects/mcore/args.h"
+#include "dialects/mcore/common_state.h"
+#include "dialects/mcore/extra_state.h"
+#include "dialects/mcore/inventory.h"
+#include "dialects/mcore/keys.h"
+#include "dialects/mcore/load_line.h"
+#include "dialects/mcore/mcore_dialect.h"
+#include "dialects/mcore/target_tensors.h"
+#include "dialects/mcore/target_unit.h"
+#include "fmt/format.h"
+
+namespace crossdock::dialects::mcore {
+namespace {
+
+struct Cut {
+  std::string_view suffix;
+  int axis;                 ///< without the layer axis
+  bool halves = false;      ///< [gate; up], each cut on its own, when the MLP is gated
+};
+constexpr std::array kCuts = {
+    Cut{"self_attention.linear_qkv.weight", 0},  Cut{"self_attention.linear_qkv.bias", 0},   Cut{"self_attention.linear_proj.weight", 1},
+    Cut{"mlp.linear_fc1.weight", 0, true},       Cut{"mlp.linear_fc1.bias", 0, true},        Cut{"mlp.linear_fc1.weight_w", 0},
+    Cut{"mlp.linear_fc1.weight_v", 0},           Cut{"mlp.linear_fc2.weight", 1},            Cut{"embedding.word_embeddings.weight", 0},
+    Cut{"output_layer.weight", 0},               Cut{"output_layer.bias", 0},                Cut{"self_attention.core_attention.softmax_offset", 0},
+    Cut{"self_attention.linear_q_proj.weight", 0},  Cut{"self_attention.linear_q_up_proj.weight", 0}, Cut{"self_attention.linear_kv_up_proj.weight", 0},
+    Cut{"mlp.shared_experts.linear_fc1.weight", 0, true}, Cut{"mlp.shared_experts.linear_fc2.weight", 1},
+};
+
+class Resharder {
+ public:
+  Resharder(const Catalog& source, const TargetOptions& options) : source_(source), options_(options), stored_(ReadStoredArgs(source)) {}
+
+  Result<TargetState> Run() {
+    CROSSDOCK_RETURN_IF_ERROR(FindLayers());
+    CROSSDOCK_ASSIGN_OR_RETURN(stages_, layout::MakeStageMap(options_.layout, std::max<std::int64_t>(layers_, 1)));
+    CROSSDOCK_RETURN_IF_ERROR(CheckBuckets());
+    for (std::size_t i = 0; i < source_.entries.size(); ++i) CROSSDOCK_RETURN_IF_ERROR(AddEntry(static_cast<std::int32_t>(i)));
+    Objects();
+    CROSSDOCK_RETURN_IF_ERROR(Common());
+    for (const SideFile& file : source_.side_files) {
+      if (file.role == SideFile::Role::kSide) target_.catalog.side_files.push_back(file);
+    }
+    target_.catalog.side_files.push_back(Tracker(unit_));
+    target_.catalog.format = "dcp";
+    return std::move(target_);
+  }
+
+ private:
+  /// The number of decoder layers, from what is stored.
+  Status FindLayers() {
+    for (const Entry& entry : source_.entries) {
+      const TensorKey key = ParseTensorKey(entry.name);
+      if (const std::optional<std::int64_t> number = LayerNumber(key.model_key)) layers_ = std::max(layers_, *number + 1);
+      if (key.kind == TensorKey::Kind::kModel && HasLayerAxis(key.model_key) && !entry.shape.empty()) layers_ = std::max(layers_, entry.shape[0]);
+    }
+    if (layers_ > (std::int64_t{1} << 20U)) return MakeError(ErrorCode::kCorrupt, "the keys number more layers than any model has").WithFound(fmt::format("{}", layers_));
+    return OkStatus();
+  }
+
+  bool SameLayout() const {
+    if (!stored_) return false;
+    const Value& args = stored_->args;
+    const layout::ParallelLayout& wanted = options_.layout;
+    return args.GetInt("tensor_model_parallel_size") == wanted.tp && args.GetInt("pipeline_model_parallel_size") == wanted.pp &&
+           args.GetInt("decoder_first_pipeline_num_layers") == wanted.first_stage_layers &&
+           args.GetInt("decoder_last_pipeline_num_layers") == wanted.last_stage_layers && wanted.pipeline_layers.empty() &&
+           !args.GetString("pipeline_model_parallel_layout");
+  }
+
+  /// Flat buckets keep the order of the run that wrote them: under another layout they mean nothing.
+  Status CheckBuckets() const {
+    if (SameLayout()) return OkStatus();
+    for (const Entry& entry : source_.entries) {
+      if (ParseTensorKey(entry.name).kind != TensorKey::Kind::kBucket) continue;
+      return MakeError(ErrorCode::kUnsupported, "the optimizer state is stored as dp_reshardable, which holds under one layout only")
+          .WithTensor(entry.name)
+          .WithHint("save the run again with --dist-ckpt-optim-fully-reshardable, or leave the state behind with --no-optim");
+    }
+    return OkStatus();
+  }
+
+  bool Gated() const { return !stored_ || stored_->args.GetBool("swiglu").value_or(true); }
+
+  /// The parts of a tensor, one box a tensor-parallel rank (two for gated halves).
+  Result<std::vector<std::pair<int, Box>>> TensorParallelBoxes(const Entry& entry, const TensorKey& key, int lead) const {
+    const Box whole = Box::Whole(entry.shape);
+    const auto cut = std::find_if(kCuts.begin(), kCuts.end(), [&](const Cut& c) { return key.model_key.ends_with(c.suffix); });
+    std::vector<std::pair<int, Box>> parts;
+    if (cut == kCuts.end() || key.kind == TensorKey::Kind::kBucket || entry.shape.size() <= static_cast<std::size_t>(lead + cut->axis)) {
+      parts.emplace_back(0, whole);
+      return parts;
+    }
+    const auto axis = static_cast<std::size_t>(lead + cut->axis);
+    const int halves = cut->halves && Gated() ? 2 : 1;
+    const std::int64_t size = entry.shape[axis];
+    const std::int64_t pieces = static_cast<std::int64_t>(options_.layout.tp) * halves;
+    if (size % pieces != 0) {
+      return MakeError(ErrorCode::kUsage, fmt::format("the tensor cannot be divided among {} tensor-parallel ranks", options_.layout.tp))
+          .WithTensor(entry.name)
+          .WithExpected(fmt::format("a multiple of {} on axis {}", pieces, axis))
+          .WithFound(ToString(entry.shape));
+    }
+    for (int rank = 0; rank < options_.layout.tp; ++rank) {
+      for (int half = 0; half < halves; ++half) {
+        Box box = whole;
+        box.sizes[axis] = size / pieces;
+        box.offsets[axis] = (half * static_cast<std::int64_t>(options_.layout.tp) + rank) * box.sizes[axis];
+        parts.emplace_back(rank, std::move(box));
+      }
+    }
+    return parts;
+  }
+
+  Status AddEntry(std::int32_t index) {
+    const Entry& entry = source_.entries[static_cast<std::size_t>(index)];
+    const TensorKey key = ParseTensorKey(entry.name);
+    Entry out{entry.name, entry.slot, entry.dtype, entry.shape, {}};
+    if (key.kind == TensorKey::Kind::kBucket) {
+      out.chunks = entry.chunks;  // the pieces are part of the meaning
+      for (Chunk& chunk : out.chunks) chunk = Chunk{chunk.box, -1, {}, ChunkEncoding::kRaw, 0};
+    } else {
+      const bool stacked = HasLayerAxis(key.model_key) && !entry.shape.empty() && entry.shape[0] == layers_;
+      CROSSDOCK_ASSIGN_OR_RETURN(const auto parts, TensorParallelBoxes(entry, key, stacked ? 1 : 0));
+      for (const auto& [rank, box] : parts) AddChunks(key, box, rank, stacked, out.chunks);
+    }
+    target_.catalog.entries.push_back(std::move(out));
+    target_.exprs.push_back(expr::Leaf(index, entry.dtype, entry.shape));
+    return OkStatus();
+  }
+
+  void AddChunks(const TensorKey& key, const Box& box, int rank, bool stacked, std::vector<Chunk>& chunks) const {
+    const auto add = [&](Box part, int stage) {
+      Chunk chunk;
+      chunk.box = std::move(part);
+      chunk.shard = stage * options_.layout.tp + rank;
+      chunks.push_back(std::move(chunk));
+    };
+    if (!stacked) {
+      const std::optional<std::int64_t> number = LayerNumber(key.model_key);
+      add(box, number ? stages_.StageOf(*number) : StageOfTopLevel(key.model_key, stages_));
+      return;
+    }
+    const bool by_layer = box.rank() > 2;
+    for (std::size_t s = 0; s < stages_.stages.size(); ++s) {
+      const layout::StageMap::Stage& stage = stages_.stages[s];
+      const std::int64_t step = by_layer ? 1 : stage.count;
+      for (std::int64_t at = stage.first; at < stage.first + stage.count; at += step) {
+        Box part = box;
+        part.offsets[0] = at;
+        part.sizes[0] = step;
+        add(std::move(part), static_cast<int>(s));
+      }
+    }
+  }
+
+  void LeaveOut(const std::string& name, const char* reason, std::int64_t bytes) {
+    for (LeftOut& left : target_.left_out) {
+      if (left.reason != reason) continue;
+      ++left.count;
+      left.bytes += bytes;
+      return;
+    }
+    target_.left_out.push_back({name, reason, 1, bytes});
+  }
+
+  /// Objects that the caller loaded are kept; of the others, empty extra states are made anew and the rest is named.
+  void Objects() {
+    constexpr const char* kRng = "random state belongs to the ranks of one layout";
+    const bool same = SameLayout();
+    std::set<std::string> loaded;
+    bool dropped_rng = false;
+    for (const auto& [name, value] : source_.objects) {
+      constexpr std::string_view kObject = "object:";
+      if (!name.starts_with(kObject)) continue;
+      const std::string key = name.substr(kObject.size());
+      loaded.insert(key);
+      const ObjectKind kind = ClassifyObject(key);
+      if (kind == ObjectKind::kCommon) continue;
+      if ((kind == ObjectKind::kRng || kind == ObjectKind::kRerun) && !same) {
+        LeaveOut(key, kRng, 0);
+        dropped_rng = true;
+        continue;
+      }
+      target_.catalog.objects[name] = value;
+    }
+    for (const ObjectRef& ref : source_.object_refs) {
+      if (loaded.contains(ref.name)) continue;
+      const ObjectKind kind = ClassifyObject(ref.name);
+      if (kind == ObjectKind::kExtraState) {
+        target_.catalog.objects["object:" + ref.name] = EmptyExtraState();
+        ++remade_;
+      } else if (kind == ObjectKind::kRng || kind == ObjectKind::kRerun) {
+        LeaveOut(ref.name, kRng, ref.bytes.length);
+        dropped_rng = true;
+      } else if (kind != ObjectKind::kCommon) {
+        LeaveOut(ref.name, "an object that no rule knows", ref.bytes.length);
+      }
+    }
+    no_rng_ = dropped_rng || !HasRng();
+    if (remade_ > 0) target_.notices.push_back(fmt::format("{} _extra_state objects are written empty, as without FP8", remade_));
+  }
+
+  bool HasRng() const {
+    return std::any_of(target_.catalog.objects.begin(), target_.catalog.objects.end(),
+                       [](const auto& item) { return item.first.starts_with("object:rng_state"); });
+  }
+
+  Status Common() {
+    const Value* stored = CommonState(source_);
+    Value common = stored != nullptr ? *stored : Value::MakeDict();
+    std::optional<std::int64_t> step = common.GetInt("iteration") ? common.GetInt("iteration") : source_.step;
+    if (IsRelease(source_)) step.reset();
+    CROSSDOCK_ASSIGN_OR_RETURN(unit_, ChooseUnit(options_, step));
+    target_.unit_name = unit_.name;
+    target_.catalog.step = unit_.iteration;
+    common.Set("iteration", Value(unit_.iteration));
+    Value args = Value::MakeDict();
+    const Value* space = common.Find("args");
+    if (space != nullptr && stored_) {
+      args = stored_->args;
+      SetParallelArgs(options_.layout, &args);
+      args.Set("iteration", Value(unit_.iteration));
+      if (no_rng_) args.Set("no_save_rng", Value(true));  // else a run of this layout asks for random state
+      common.Set("args", MakeNamespace(args));
+    } else if (stored_) {
+      args = stored_->args;
+    }
+    target_.catalog.objects["common"] = std::move(common);
+    for (const char* name : {"run_config.yaml", "train_state.pt"}) {
+      if (const auto found = source_.objects.find(name); found != source_.objects.end()) {
+        LeaveOut(name, "Megatron-Bridge's own files describe the layout that was left", 0);
+      }
+    }
+    target_.catalog.objects["metadata.json"] = BackendMetadata();
+    const bool has_optimizer = std::any_of(source_.entries.begin(), source_.entries.end(), [](const Entry& e) { return ParseTensorKey(e.name).kind != TensorKey::Kind::kModel; });
+    target_.load_line = {fmt::format("--load TARGET {}{}", LoadFlags(args), has_optimizer ? " --use-distributed-optimizer" : unit_.release ? "" : " --no-load-optim")};
+    return OkStatus();
+  }
+
+  const Catalog& source_;
+  const TargetOptions& options_;
+  const std::optional<StoredArgs> stored_;
+  std::int64_t layers_ = 0;
+  layout::StageMap stages_;
+  TargetUnit unit_;
+  bool no_rng_ = false;
+  std::int64_t remade_ = 0;
+  TargetState target_;
+};
+
+}  // namespace
+
+Result<TargetState> Reshard(const Catalog& source, const TargetOptions& options) { return Resharder(source, options).Run(); }
+
+}  // namespace crossdock::dialects::mcore

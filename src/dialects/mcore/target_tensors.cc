@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dialects/mcore/target_tensors.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <map>
+
+#include "dialects/mcore/inventory.h"
+#include "dialects/mcore/keys.h"
+#include "fmt/format.h"
+
+namespace crossdock::dialects::mcore {
+namespace {
+
+using expr::Expr;
+using family::DialectTensor;
+
+/// The hub's tensors by name and slot.
+class HubIndex {
+ public:
+  explicit HubIndex(const HubState& hub) {
+    for (const HubTensor& tensor : hub.tensors) {
+      tensors_[{tensor.name, tensor.slot}] = &tensor;
+      present_[static_cast<std::size_t>(tensor.slot)] = true;
+    }
+  }
+  [[nodiscard]] const HubTensor* Find(const std::string& name, Slot slot) const {
+    const auto found = tensors_.find({name, slot});
+    return found == tensors_.end() ? nullptr : found->second;
+  }
+  [[nodiscard]] bool Has(Slot slot) const { return present_[static_cast<std::size_t>(slot)]; }
+
+ private:
+  std::map<std::pair<std::string_view, Slot>, const HubTensor*> tensors_;
+  std::array<bool, kAllSlots.size()> present_{};
+};
+
+class Builder {
+ public:
+  Builder(const HubState& hub, const family::Binding& binding, const layout::StageMap& stages, const TargetOptions& options)
+      : binding_(binding), stages_(stages), options_(options), index_(hub) {}
+
+  Result<TargetTensors> Run() {
+    if (index_.Has(Slot::kMuonMu)) {
+      return MakeError(ErrorCode::kUnsupported, "Muon's momentum is not written to Megatron by this version")
+          .WithHint("--no-optim leaves the optimizer state behind");
+    }
+    out_.with_optimizer = index_.Has(Slot::kAdamMu);
+    if (options_.params_from_master && !index_.Has(Slot::kMaster)) {
+      return MakeError(ErrorCode::kIncomplete, "--params-from master needs master weights, which the source does not hold");
+    }
+    for (const DialectTensor& tensor : binding_.tensors) {
+      CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<Chunk> chunks, ChunksOf(tensor));
+      CROSSDOCK_RETURN_IF_ERROR(AddParam(tensor, chunks));
+      if (!out_.with_optimizer) continue;
+      for (const Slot slot : {Slot::kMaster, Slot::kAdamMu, Slot::kAdamNu}) CROSSDOCK_RETURN_IF_ERROR(AddState(tensor, slot, chunks));
+    }
+    if (!missing_.empty()) {
+      return MakeError(ErrorCode::kIncomplete, fmt::format("the source lacks {} tensors that Megatron's checkpoint must hold", missing_.size()))
+          .WithTensor(missing_.front())
+          .WithExpected(SomeNames(missing_));
+    }
+    Finish();
+    return std::move(out_);
+  }
+
+ private:
+  // ---- expressions ----
+
+  bool Kept(const std::string& name) const {
+    return std::any_of(options_.keep_dtype.begin(), options_.keep_dtype.end(), [&](const std::string& pattern) { return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0; });
+  }
+
+  /// The tensor's expression with every hub tensor in `dtype`; `source` chooses the hub tensor for a name.
+  template <typename Source>
+  Result<Expr> Compose(const DialectTensor& tensor, Slot slot, DType dtype, Source source) {
+    CROSSDOCK_ASSIGN_OR_RETURN(const Expr forward, expr::ForSlot(tensor.forward, slot));
+    CROSSDOCK_ASSIGN_OR_RETURN(const Expr made, expr::Substitute(forward, [&](int ordinal) -> Result<Expr> {
+      return expr::Cast(source(binding_.hub[static_cast<std::size_t>(ordinal)].name)->expr, dtype);
+    }));
+    return expr::Simplify(made);
+  }
+
+  bool Complete(const DialectTensor& tensor, Slot slot) {
+    bool complete = true;
+    for (const std::int32_t ordinal : tensor.hub) {
+      const std::string& name = binding_.hub[static_cast<std::size_t>(ordinal)].name;
+      if (index_.Find(name, slot) != nullptr) continue;
+      missing_.push_back(slot == Slot::kParam ? name : fmt::format("{} ({})", name, SlotName(slot)));
+      complete = false;
+    }
+    return complete;
+  }
+
+  /// The dtype that a joined parameter has: the sources' own, the wider one where they differ, or what was asked for.
+  DType ParamDType(const DialectTensor& tensor, Slot slot) {
+    std::optional<DType> dtype;
+    bool keep = false;
+    bool mixed = false;
+    for (const std::int32_t ordinal : tensor.hub) {
+      const HubTensor* source = index_.Find(binding_.hub[static_cast<std::size_t>(ordinal)].name, slot);
+      keep = keep || Kept(source->name);
+      mixed = mixed || (dtype && *dtype != source->dtype);
+      if (!dtype) dtype = source->dtype;
+    }
+    const DType own = mixed ? DType::kF32 : *dtype;
+    if (mixed) ++widened_;
+    if (!options_.dtype || keep || !IsFloating(own)) return own;
+    return *options_.dtype;
+  }
+
+  Status AddParam(const DialectTensor& tensor, const std::vector<Chunk>& chunks) {
+    const bool from_master = options_.params_from_master;
+    const Slot slot = from_master ? Slot::kMaster : Slot::kParam;
+    if (!Complete(tensor, Slot::kParam) || (from_master && !Complete(tensor, Slot::kMaster))) return OkStatus();
+    const DType dtype = ParamDType(tensor, Slot::kParam);
+    for (const std::int32_t ordinal : tensor.hub) {
+      const DType source = index_.Find(binding_.hub[static_cast<std::size_t>(ordinal)].name, slot)->dtype;
+      if (source != dtype) ++cast_;
+    }
+    CROSSDOCK_ASSIGN_OR_RETURN(Expr made, Compose(tensor, Slot::kParam, dtype, [&](const std::string& name) { return index_.Find(name, slot); }));
+    const Result<std::int64_t> bytes = ByteSize(dtype, tensor.shape);
+    if (!bytes) return bytes.error();
+    bytes_by_dtype_[dtype] += *bytes;
+    Push({tensor.name, Slot::kParam, dtype, tensor.shape, chunks}, std::move(made));
+    return OkStatus();
+  }
+
+  Status AddState(const DialectTensor& tensor, Slot slot, const std::vector<Chunk>& chunks) {
+    const bool upcast = slot == Slot::kMaster && !index_.Has(Slot::kMaster);
+    if (upcast) {
+      ++upcast_;
+      if (!Complete(tensor, Slot::kParam)) return OkStatus();
+    } else if (!Complete(tensor, slot)) {
+      return OkStatus();
+    }
+    const Slot source = upcast ? Slot::kParam : slot;
+    CROSSDOCK_ASSIGN_OR_RETURN(Expr made, Compose(tensor, slot, DType::kF32, [&](const std::string& name) { return index_.Find(name, source); }));
+    Push({SlotKey(slot, tensor.name), Slot::kParam, DType::kF32, tensor.shape, chunks}, std::move(made));
+    return OkStatus();
+  }
+
+  void Push(Entry entry, Expr made) { pairs_.emplace_back(std::move(entry), std::move(made)); }
+
+  // ---- chunks ----
+
+  Chunk Part(Box box, int stage, int tp_rank) const {
+    Chunk chunk;
+    chunk.box = std::move(box);
+    chunk.shard = stage * options_.layout.tp + tp_rank;
+    return chunk;
+  }
+
+  /// A box over stacked layers, cut so that each part belongs to one stage; and to one layer when `by_layer`.
+  void AddCut(const DialectTensor& tensor, const Box& box, int tp_rank, bool by_layer, std::vector<Chunk>& chunks) const {
+    if (tensor.stack_axis != 0 || !tensor.first_layer) {
+      const int stage = tensor.first_layer ? stages_.StageOf(*tensor.first_layer) : StageOfTopLevel(tensor.name, stages_);
+      chunks.push_back(Part(box, stage, tp_rank));
+      return;
+    }
+    const std::int64_t end = box.offsets[0] + box.sizes[0];
+    for (std::int64_t at = box.offsets[0]; at < end;) {
+      const int stage = stages_.StageOf(*tensor.first_layer + at);
+      std::int64_t next = at + 1;
+      while (!by_layer && next < end && stages_.StageOf(*tensor.first_layer + next) == stage) ++next;
+      Box part = box;
+      part.offsets[0] = at;
+      part.sizes[0] = next - at;
+      chunks.push_back(Part(std::move(part), stage, tp_rank));
+      at = next;
+    }
+  }
+
+  Result<std::vector<Chunk>> ChunksOf(const DialectTensor& tensor) const {
+    std::vector<Chunk> chunks;
+    std::vector<Box> first;
+    // Norms of all layers of a stage are one chunk: their own would each cost more bytes than they hold.
+    const bool by_layer = tensor.shape.size() > 2;
+    for (int rank = 0; rank < options_.layout.tp; ++rank) {
+      Result<std::vector<Box>> boxes = expr::ShardBoxes(tensor.forward, options_.layout.tp, rank);
+      if (!boxes) return std::move(std::move(boxes).error()).WithTensor(tensor.name);
+      if (rank == 0) first = *boxes;
+      if (rank > 0 && *boxes == first) break;  // replicated: rank 0 writes it
+      for (const Box& box : *boxes) AddCut(tensor, box, rank, by_layer, chunks);
+    }
+    return chunks;
+  }
+
+  void Finish() {
+    std::sort(pairs_.begin(), pairs_.end(), [](const auto& a, const auto& b) { return a.first.name < b.first.name; });
+    for (auto& [entry, made] : pairs_) {
+      out_.entries.push_back(std::move(entry));
+      out_.exprs.push_back(std::move(made));
+    }
+    const auto most = std::max_element(bytes_by_dtype_.begin(), bytes_by_dtype_.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (most != bytes_by_dtype_.end()) out_.params_dtype = most->first;
+    if (cast_ > 0) out_.notices.push_back(fmt::format("{} tensors are cast to {}", cast_, DTypeName(out_.params_dtype)));
+    if (widened_ > 0) out_.notices.push_back(fmt::format("{} joined tensors have parts of different dtypes and are widened to F32", widened_));
+    if (upcast_ > 0) out_.notices.push_back("the source has Adam's moments and no master weights: the parameters themselves, widened to F32, become the master weights");
+    if (!out_.with_optimizer && index_.Has(Slot::kMaster)) {
+      out_.left_out.push_back({"master weights", "a Megatron checkpoint without Adam's moments holds no optimizer state", 1, 0});
+    }
+  }
+
+  const family::Binding& binding_;
+  const layout::StageMap& stages_;
+  const TargetOptions& options_;
+  HubIndex index_;
+  TargetTensors out_;
+  std::vector<std::pair<Entry, Expr>> pairs_;
+  std::vector<std::string> missing_;
+  std::map<DType, std::int64_t> bytes_by_dtype_;
+  std::int64_t cast_ = 0;
+  std::int64_t widened_ = 0;
+  std::int64_t upcast_ = 0;
+};
+
+}  // namespace
+
+int StageOfTopLevel(std::string_view name, const layout::StageMap& stages) {
+  return name.starts_with("embedding.") || stages.stages.empty() ? 0 : static_cast<int>(stages.stages.size()) - 1;
+}
+
+Result<TargetTensors> MakeTargetTensors(const HubState& hub, const family::Binding& binding, const layout::StageMap& stages, const TargetOptions& options) {
+  return Builder(hub, binding, stages, options).Run();
+}
+
+}  // namespace crossdock::dialects::mcore
