@@ -63,6 +63,12 @@ class Workshop:
         return root, step, config, parameters, state
 
 
+def pytest_configure(config):
+    config.addinivalue_line("filterwarnings", "ignore::UserWarning")
+    config.addinivalue_line("filterwarnings", "ignore::FutureWarning")
+    config.addinivalue_line("filterwarnings", "ignore::DeprecationWarning")
+
+
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory):
     return Workshop(tmp_path_factory.mktemp("oracle"))

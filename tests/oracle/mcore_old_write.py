@@ -1,7 +1,7 @@
 """Producer of torch_dist checkpoints by megatron-core 0.12.1, the last generation with the old .metadata (mcore_data) and
 flattened optimizer shards. A program of its own, since two versions do not fit in one process:
 
-    PYTHONPATH=ENV/mcore-old python mcore_old_write.py REFERENCE.safetensors CONFIG.json ITER_DIR [--flat]
+    PYTHONPATH=ENV/mcore-old python mcore_old_write.py REFERENCE.safetensors CONFIG.json ITER_DIR [--flat] [--next ...]
 
 REFERENCE holds the global tensors under torch_dist keys (homogeneous layers, vocabulary padded). Four ranks, TP2 x DP2.
 --flat adds optimizer.state.{fp32_param,exp_avg,exp_avg_sq}.KEY as flattened shards cut unevenly over DP.
@@ -96,11 +96,12 @@ def main_rank(rank, reference, config, target, flat, folder):
 
 def main():
     import tempfile
-    reference, config, target, *rest = sys.argv[1:]
-    os.makedirs(target, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.start_processes(
-            main_rank, (reference, json.load(open(config)), target, "--flat" in rest, folder), nprocs=TP * DP, start_method="fork")
+    words = " ".join(sys.argv[1:]).split(" --next ")             # several checkpoints for one start of the process
+    for reference, config, target, *rest in (job.split() for job in words):
+        os.makedirs(target, exist_ok=True)
+        with tempfile.TemporaryDirectory() as folder:
+            torch.multiprocessing.start_processes(
+                main_rank, (reference, json.load(open(config)), target, "--flat" in rest, folder), nprocs=TP * DP, start_method="fork")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ import tool
 
 tool.require()
 
+import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -78,9 +80,8 @@ def test_singleton_local_shards(workshop, tmp_path):
     assert_same(read_directory(tmp_path / "hf")[0], raw_of(parameters))
 
 
-def old(tmp_path, case, flat):
-    """A checkpoint of megatron-core 0.12.1."""
-    import json
+def old_reference(folder, case, flat):
+    """Writes what mcore_old_write.py reads; returns its words and what the checkpoint will hold."""
     config, parameters = models.parameters(case)
     state = slots_of(parameters)
     vocabulary = 512
@@ -88,34 +89,45 @@ def old(tmp_path, case, flat):
     if flat:
         for key, slot in (("fp32_param", "master"), ("exp_avg", "adam_mu"), ("exp_avg_sq", "adam_nu")):
             reference |= {f"optimizer.state.{key}.{name}": tensor for name, tensor in to_megatron(slot_of(state, slot), config, vocabulary, pad=0.5).items()}
-    save_file({key: tensor.contiguous() for key, tensor in reference.items()}, tmp_path / "reference.safetensors")
+    save_file({key: tensor.contiguous() for key, tensor in reference.items()}, folder / f"{case}.safetensors")
     heads, groups, head_dim = env.heads_of(config)
-    (tmp_path / "config.json").write_text(json.dumps(dict(
+    (folder / f"{case}.json").write_text(json.dumps(dict(
         num_layers=config["num_hidden_layers"], hidden_size=config["hidden_size"], ffn_hidden_size=config["intermediate_size"], num_attention_heads=heads,
         num_query_groups=groups, group_query_attention=True, kv_channels=head_dim, swiglu=True, add_bias_linear=False, add_qkv_bias=config["model_type"] == "qwen2",
         qk_layernorm=config["model_type"] == "qwen3", normalization="RMSNorm", norm_epsilon=config["rms_norm_eps"], rotary_base=int(env.rope_of(config)[0]),
         position_embedding_type="rope", untie_embeddings_and_output_weights=not config["tie_word_embeddings"], vocab_size=config["vocab_size"], padded_vocab_size=vocabulary,
         make_vocab_size_divisible_by=128, max_position_embeddings=config["max_position_embeddings"], seq_length=64, tensor_model_parallel_size=2,
         pipeline_model_parallel_size=1, bf16=True, consumed_train_samples=160, iteration=20)))
-    root = tmp_path / "old"
-    program = pathlib.Path(__file__).with_name("mcore_old_write.py")
-    import os
-    subprocess.run([sys.executable, str(program), str(tmp_path / "reference.safetensors"), str(tmp_path / "config.json"), str(root / "iter_0000020")] + ["--flat"] * flat,
-                   check=True, capture_output=True, env=os.environ | {"PYTHONPATH": str(pathlib.Path(sys.prefix) / "mcore-old")})
+    root = folder / f"old-{case}"
+    root.mkdir()
     (root / "latest_checkpointed_iteration.txt").write_text("20")
-    return root, config, parameters, state
+    words = [str(folder / f"{case}.safetensors"), str(folder / f"{case}.json"), str(root / "iter_0000020")] + ["--flat"] * flat
+    return words, (root, parameters, state)
 
 
-def test_old_metadata_of_0_12(workshop, tmp_path):
-    root, config, parameters, _ = old(tmp_path, "qwen2", flat=False)
+@pytest.fixture(scope="module")
+def old(tmp_path_factory):
+    """Checkpoints of megatron-core 0.12.1, both by one process: qwen2 (model only) and qwen3 (with flattened Adam shards)."""
+    folder = tmp_path_factory.mktemp("old")
+    first, qwen2 = old_reference(folder, "qwen2", False)
+    second, qwen3 = old_reference(folder, "qwen3", True)
+    program = pathlib.Path(__file__).with_name("mcore_old_write.py")
+    done = subprocess.run([sys.executable, str(program), *first, "--next", *second], capture_output=True, text=True,
+                          env=os.environ | {"PYTHONPATH": str(pathlib.Path(sys.prefix) / "mcore-old")})
+    assert done.returncode == 0, done.stderr[-3000:]
+    return {"qwen2": qwen2, "qwen3": qwen3}
+
+
+def test_old_metadata_of_0_12(workshop, old, tmp_path):
+    root, parameters, _ = old["qwen2"]
     tool.run("inspect", root)
     tool.convert(root, tmp_path / "hf", "--to", "hf", "--hf-template", workshop.hf("qwen2")[0])
     assert_same(read_directory(tmp_path / "hf")[0], raw_of(parameters))
 
 
-def test_old_flattened_optimizer_is_read_or_refused_by_name(workshop, tmp_path):
+def test_old_flattened_optimizer_is_read_or_refused_by_name(workshop, old, tmp_path):
     """Flattened shards of 0.12: the model without the optimizer converts; the optimizer is read right or refused in words."""
-    root, config, parameters, state = old(tmp_path, "qwen3", flat=True)
+    root, parameters, state = old["qwen3"]
     tool.convert(root, tmp_path / "hf", "--to", "hf", "--no-optim", "--hf-template", workshop.hf("qwen3")[0])
     assert_same(read_directory(tmp_path / "hf")[0], raw_of(parameters))
     text = tool.run("convert", root, tmp_path / "full", "--to", "full-state", "--hf-template", workshop.hf("qwen3")[0], expect=(0, 3))
