@@ -40,7 +40,9 @@ PlanSummary Summarise(const Plan& plan, const Catalog& source, const Catalog& ta
   for (const Entry& e : target.entries) ++at(e.slot).tensors;
   for (const Task& t : plan.tasks) {
     for (const Read& r : t.reads) at(source.entries[static_cast<std::size_t>(r.entry)].slot).bytes_read += r.bytes;
-    for (const Output& o : t.outputs) at(target.entries[static_cast<std::size_t>(o.entry)].slot).bytes_written += o.bytes;
+    for (const Output& o : t.outputs) {
+      at(target.entries[static_cast<std::size_t>(o.entry)].slot).bytes_written += o.bytes;
+    }
     out.reads += static_cast<std::int64_t>(t.reads.size());
     out.largest_task = std::max(out.largest_task, t.buffer_bytes);
   }

@@ -66,12 +66,22 @@ std::string ExprKey(const expr::Expr& root) {
 }
 
 std::string PlanHash(const Catalog& source, const Catalog& target, std::span<const expr::Expr> exprs,
-                     std::int64_t task_bytes, bool contiguous_outputs) {
+                     std::span<const Task> tasks) {
   Folder folder;
-  folder.Add(fmt::format("plan {} task {} contiguous {}", kPlannerVersion, task_bytes, contiguous_outputs));
+  folder.Add(fmt::format("plan {} tasks {}", kPlannerVersion, tasks.size()));
   folder.Add(source);
   folder.Add(target);
   for (const expr::Expr& e : exprs) folder.Add(ExprKey(e));
+  std::string text;
+  for (const Task& t : tasks) {
+    text.clear();
+    for (const Output& o : t.outputs) {
+      fmt::format_to(std::back_inserter(text), "[{} {} ", o.entry, o.chunk);
+      Append(text, o.box.offsets);
+      Append(text, o.box.sizes);
+    }
+    folder.Add(text);
+  }
   return folder.hash();
 }
 

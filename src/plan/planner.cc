@@ -22,7 +22,7 @@ constexpr std::int64_t kMiB = std::int64_t{1} << 20U;
 
 template <typename T>
 std::int64_t HeapBytes(const std::vector<T>& v) {
-  return static_cast<std::int64_t>(v.size() * sizeof(T));
+  return static_cast<std::int64_t>(v.capacity() * sizeof(T));
 }
 
 std::int64_t CatalogBytes(const Catalog& catalog) {
@@ -41,22 +41,33 @@ std::int64_t TaskListBytes(const std::vector<Task>& tasks) {
   return bytes;
 }
 
-/// Buffers of all threads, but never more than the budget leaves: the executor lets a task wait rather than exceed it.
-Status EstimateMemory(const Catalog& source, const Catalog& target, const PlanOptions& options, Plan& plan) {
-  std::int64_t largest = 0;
-  for (const Task& t : plan.tasks) largest = std::max(largest, t.buffer_bytes);
-  plan.task_bytes = std::max(plan.task_bytes, largest);
-  const std::int64_t tables = CatalogBytes(source) + CatalogBytes(target) + TaskListBytes(plan.tasks);
-  const std::int64_t least = tables + largest;
-  if (least > options.memory) {
-    return MakeError(ErrorCode::kUsage, "the memory is too small for the tables of the plan and one task")
-        .WithExpected(fmt::format("at least {} bytes", least))
-        .WithFound(fmt::format("{} bytes", options.memory))
-        .WithHint(fmt::format("pass `--memory {}MiB`", CeilDiv(least, kMiB)));
-  }
-  const std::int64_t wanted = CheckedMul(largest, std::max(options.threads, 1)).value_or(options.memory);
-  plan.peak_memory = tables + std::min(wanted, options.memory - tables);
-  return OkStatus();
+struct Tables {
+  std::int64_t catalogs = 0;
+  std::int64_t tasks = 0;
+  std::int64_t largest_task = 0;
+  /// What must be in memory at once, however few tasks run.
+  [[nodiscard]] std::int64_t least() const { return catalogs + tasks + largest_task; }
+};
+
+Error TooSmall(const Tables& tables, std::int64_t memory) {
+  return MakeError(ErrorCode::kUsage, "the memory is too small for the tables of the plan and one task")
+      .WithExpected(fmt::format("at least {} bytes", tables.least()))
+      .WithFound(fmt::format("{} bytes", memory))
+      .WithHint(fmt::format("pass `--memory {}MiB`", CeilDiv(tables.least(), kMiB)));
+}
+
+/// All tasks, cut to `plan.task_bytes`, and what they take.
+Result<Tables> CutAll(const Catalog& source, const Catalog& target, std::span<const Job> jobs,
+                      const PlanOptions& options, Plan& plan) {
+  TaskBuilder builder(source, target);
+  const std::int64_t short_runs = options.task_bytes > 0 ? 0 : std::max(plan.task_bytes, options.memory / 8);
+  const TileLimits limits{plan.task_bytes, short_runs, options.memory, options.contiguous_outputs};
+  std::vector<Task> tasks;
+  for (const Job& job : jobs) CROSSDOCK_RETURN_IF_ERROR(CutJob(job, target, limits, builder, tasks));
+  plan.tasks = JoinSmall(InSourceOrder(std::move(tasks), source), std::min(kJoinLimit, plan.task_bytes));
+  Tables tables{CatalogBytes(source) + CatalogBytes(target), TaskListBytes(plan.tasks), 0};
+  for (const Task& t : plan.tasks) tables.largest_task = std::max(tables.largest_task, t.buffer_bytes);
+  return tables;
 }
 
 }  // namespace
@@ -67,17 +78,23 @@ Result<Plan> MakePlan(const Catalog& source, const Catalog& target, std::span<co
   CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<Job> jobs, MakeJobs(target, exprs));
   Plan plan;
   plan.task_bytes = options.task_bytes > 0 ? options.task_bytes : TaskBytes(options.memory);
-  plan.hash = PlanHash(source, target, exprs, plan.task_bytes, options.contiguous_outputs);
-  TaskBuilder builder(source, target);
-  const TileLimits limits{plan.task_bytes, options.memory, options.contiguous_outputs};
-  std::vector<Task> tasks;
-  for (const Job& job : jobs) CROSSDOCK_RETURN_IF_ERROR(CutJob(job, target, limits, builder, tasks));
-  plan.tasks = JoinSmall(InSourceOrder(std::move(tasks), source), std::min(kJoinLimit, plan.task_bytes));
+  CROSSDOCK_ASSIGN_OR_RETURN(Tables tables, CutAll(source, target, jobs, options, plan));
+  // A long list of small tasks may itself be what does not fit; larger tasks make it shorter.
+  while (tables.least() > options.memory && options.task_bytes == 0 && plan.task_bytes <= options.memory / 4) {
+    plan.task_bytes *= 2;
+    CROSSDOCK_ASSIGN_OR_RETURN(tables, CutAll(source, target, jobs, options, plan));
+  }
+  if (tables.least() > options.memory) return TooSmall(tables, options.memory);
+  plan.hash = PlanHash(source, target, exprs, plan.tasks);
   for (const Task& t : plan.tasks) {
     for (const Read& r : t.reads) plan.bytes_read += r.bytes;
     for (const Output& o : t.outputs) plan.bytes_written += o.bytes;
   }
-  CROSSDOCK_RETURN_IF_ERROR(EstimateMemory(source, target, options, plan));
+  // Buffers of all threads, but never more than the budget leaves: the executor runs fewer tasks rather than exceed it.
+  const std::int64_t wanted = CheckedMul(tables.largest_task, std::max(options.threads, 1)).value_or(options.memory);
+  const std::int64_t held = tables.catalogs + tables.tasks;
+  plan.peak_memory = held + std::min(wanted, options.memory - held);
+  plan.task_bytes = std::max(plan.task_bytes, tables.largest_task);
   return plan;
 }
 

@@ -161,6 +161,9 @@ Task TaskBuilder::Build(const Job& job, const Box& tile) {
     if (p.leaf < 0) add_moves(p, -1, Box{}, job.expr->dtype);
   }
   LayOutBuffer(task);
+  task.reads.shrink_to_fit();  // a plan may hold a million tasks
+  task.outputs.shrink_to_fit();
+  task.moves.shrink_to_fit();
   return task;
 }
 
@@ -173,17 +176,17 @@ std::int64_t TaskBuilder::OutputBytes(const Job& job, const Box& tile) const {
   return bytes;
 }
 
-std::int64_t TaskBuilder::Runs(const Job& job, const Box& tile) {
-  std::int64_t runs = 0;
+RunCounts TaskBuilder::Runs(const Job& job, const Box& tile) {
+  RunCounts runs;
   const Entry& target = EntryAt(*target_, job.entry);
-  for (const Place& p : Outputs(job.entry, tile)) runs += RunsIn(p.box, ChunkAt(target, p.chunk).box);
+  for (const Place& p : Outputs(job.entry, tile)) runs.written += RunsIn(p.box, ChunkAt(target, p.chunk).box);
   for (const expr::Piece& piece : expr::PullBack(job.expr, tile)) {
     if (piece.leaf < 0) continue;
     const Box bounds = expr::LeafBounds(piece);
     const auto entry = static_cast<std::int32_t>(piece.leaf);
     for (const std::int32_t c : SourceIndex(entry).Overlapping(bounds)) {
       const Box& chunk = ChunkAt(EntryAt(*source_, entry), c).box;
-      runs += RunsOfPiece(piece, *Intersect(bounds, chunk), chunk);
+      runs.read += RunsOfPiece(piece, *Intersect(bounds, chunk), chunk);
     }
   }
   return runs;

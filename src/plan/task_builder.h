@@ -16,6 +16,13 @@
 
 namespace crossdock::plan {
 
+/// Contiguous runs that a tile asks of files.
+struct RunCounts {
+  std::int64_t read = 0;
+  std::int64_t written = 0;
+  [[nodiscard]] std::int64_t total() const { return read + written; }
+};
+
 class TaskBuilder {
  public:
   TaskBuilder(const Catalog& source, const Catalog& target);
@@ -26,8 +33,8 @@ class TaskBuilder {
   /// The bytes that a tile's outputs (and scratch) take: a lower bound of Build(...).buffer_bytes.
   [[nodiscard]] std::int64_t OutputBytes(const Job& job, const Box& tile) const;
 
-  /// How many contiguous runs, read and written together, the tile asks of files: what cutting tries to keep few.
-  [[nodiscard]] std::int64_t Runs(const Job& job, const Box& tile);
+  /// How many contiguous runs the tile reads and writes: what cutting tries to keep few.
+  [[nodiscard]] RunCounts Runs(const Job& job, const Box& tile);
 
   /// True when cutting `tile` at `at` on `axis` leaves what each chunk of the target gets contiguous, given that it is.
   [[nodiscard]] bool KeepsContiguous(const Job& job, const Box& tile, std::size_t axis, std::int64_t at);

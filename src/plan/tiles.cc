@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::int64_t kLeastTask = std::int64_t{256} << 10U;
 constexpr std::int64_t kLargestTask = std::int64_t{16} << 20U;
+constexpr std::int64_t kShortRun = std::int64_t{64} << 10U;
 constexpr std::int64_t kMiB = std::int64_t{1} << 20U;
 
 struct Cut {
@@ -45,10 +46,17 @@ std::optional<Cut> BestCut(const Job& job, const Box& tile, const TileLimits& li
     std::optional<Cut> cut = CutAt(job, tile, axis, parts);
     if (!cut) continue;
     if (limits.contiguous_outputs && !builder.KeepsContiguous(job, tile, axis, cut->high.offsets[axis])) continue;
-    cut->runs = builder.Runs(job, cut->low) + builder.Runs(job, cut->high);
+    cut->runs = builder.Runs(job, cut->low).total() + builder.Runs(job, cut->high).total();
     if (!best || cut->runs < best->runs) best = std::move(cut);
   }
   return best;
+}
+
+/// True when `cut` would shorten runs (a transpose; any other cut adds a run or two) that are short already.
+bool ShortensRuns(const Job& job, const Box& tile, const Cut& cut, TaskBuilder& builder) {
+  const RunCounts runs = builder.Runs(job, tile);
+  const std::int64_t shortest = tile.count() * ElementSize(job.expr->dtype) / std::max(runs.read, runs.written);
+  return shortest < kShortRun && cut.runs > runs.total() + runs.total() / 4;
 }
 
 Error TooLarge(const Job& job, const Catalog& target, const Task& task, const TileLimits& limits) {
@@ -81,6 +89,13 @@ Status CutJob(const Job& job, const Catalog& target, const TileLimits& limits, T
       parts = CeilDiv(task->buffer_bytes, limits.task_bytes);
     }
     if (std::optional<Cut> cut = BestCut(job, tile, limits, parts, builder)) {
+      if (builder.OutputBytes(job, tile) <= limits.short_run_bytes && ShortensRuns(job, tile, *cut, builder)) {
+        if (!task) task = builder.Build(job, tile);
+        if (task->buffer_bytes <= limits.short_run_bytes) {
+          tasks.push_back(std::move(*task));
+          continue;
+        }
+      }
       todo.push_back(std::move(cut->high));
       todo.push_back(std::move(cut->low));
       continue;

@@ -2,12 +2,15 @@
 /// \file  Tiles: how target tensors are cut into tasks.
 /// The bound of a task follows from the memory alone: a sixteenth of it, at least 256 KiB and at most 16 MiB (larger
 /// ones leave the caches and make progress jump). So the cut, and with it the plan's hash and a journal, is the same
-/// for every number of threads; how many tasks run at once is the executor's business, by its byte budget.
+/// for every number of threads; how many tasks run at once is the executor's business, by its byte budget. Where the
+/// tables of the plan itself would not leave room, the bound is doubled until they do (planner.cc).
 /// The output's bytes depend on neither: a task only copies or converts element by element, or whole blocks.
 ///
 /// A tensor that does not fit is halved until it does, each time along the axis that leaves the fewest contiguous runs
 /// to read and write, the outermost of equals. That one rule gives bands of rows where a side is cut by columns, one
 /// layer a tile in a stack, and near-square tiles under a transpose, where the runs of both sides stay balanced.
+/// Under a transpose every cut shortens runs. There a tile whose runs are below 64 KiB may be as large as an eighth of
+/// the memory: fewer tasks at once cost less than more and shorter reads.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +27,8 @@ namespace crossdock::plan {
 
 struct TileLimits {
   std::int64_t task_bytes = 0;
-  std::int64_t memory = 0;         ///< a tile that cannot be cut further may take half of this
+  std::int64_t short_run_bytes = 0;  ///< the bound where cutting shortens runs that are short already
+  std::int64_t memory = 0;           ///< a tile that cannot be cut further may take half of this
   bool contiguous_outputs = false;
 };
 

@@ -90,12 +90,12 @@ TEST_P(SixteenBits, ComeBackFromF32BitForBit) {
 
 TEST_P(SixteenBits, RoundToTheNearestWithTiesToEven) {
   const Format format = GetParam();
-  const NearestBySearch nearest([&](std::uint32_t c) { return ByDefinition(static_cast<U16>(c), format.mantissa_bits); },
-                                format.infinity - 1U, format.infinity);
+  const auto value = [&](std::uint32_t code) { return ByDefinition(static_cast<U16>(code), format.mantissa_bits); };
+  const NearestBySearch nearest(value, format.infinity - 1U, format.infinity);
   std::vector<float> in;
   for (std::uint32_t i = 0; i < format.infinity; ++i) {  // each code, the tie above it, and both sides of the tie
-    const double here = ByDefinition(static_cast<U16>(i), format.mantissa_bits);
-    const double next = ByDefinition(static_cast<U16>(std::min<std::uint32_t>(i + 1, format.infinity - 1U)), format.mantissa_bits);
+    const double here = value(i);
+    const double next = value(std::min<std::uint32_t>(i + 1, format.infinity - 1U));
     const auto tie = static_cast<float>((here + next) / 2);
     in.insert(in.end(), {static_cast<float>(here), tie, std::nextafter(tie, 0.0F), -std::nextafter(tie, 1e38F)});
   }
@@ -138,7 +138,8 @@ TEST(Cast, KeepsSignAndUpperPayloadOfNan) {
 }
 
 TEST(Cast, AgreesWithTheElementwiseReferenceForAllPairs) {
-  const std::vector<DType> types = {DType::kF64, DType::kF32, DType::kBF16, DType::kF16, DType::kF8E4M3, DType::kF8E5M2};
+  const std::vector<DType> types = {DType::kF64, DType::kF32,    DType::kBF16,
+                                    DType::kF16, DType::kF8E4M3, DType::kF8E5M2};
   std::mt19937_64 rng(5);
   constexpr std::int64_t kCount = 2500;  // more than one inner block, with a rest
   for (const DType from : types) {

@@ -33,7 +33,8 @@ Job RandomJob(std::mt19937_64& rng) {
   const std::size_t rank = rng() % 5;
   std::vector<std::int64_t> counts;
   for (std::size_t i = 0; i < rank; ++i) {
-    counts.push_back(rng() % 4 == 0 ? static_cast<std::int64_t>(rng() % 90 + 1) : static_cast<std::int64_t>(rng() % 9 + 1));
+    const std::uint64_t most = rng() % 4 == 0 ? 90 : 9;
+    counts.push_back(static_cast<std::int64_t>(rng() % most + 1));
   }
   std::vector<std::size_t> from_order(rank);
   std::iota(from_order.begin(), from_order.end(), 0U);

@@ -101,7 +101,8 @@ class Maker {
         return expr::Pad(e, before, shape);
       }
       case 8: {
-        CROSSDOCK_ASSIGN_OR_RETURN(expr::Expr e, Tree(shape, dtype == DType::kF32 ? DType::kBF16 : DType::kF32, depth - 1));
+        const DType other = dtype == DType::kF32 ? DType::kBF16 : DType::kF32;
+        CROSSDOCK_ASSIGN_OR_RETURN(expr::Expr e, Tree(shape, other, depth - 1));
         return expr::Cast(e, dtype);
       }
       default: break;
