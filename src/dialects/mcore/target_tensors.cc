@@ -172,17 +172,37 @@ class Builder {
     }
   }
 
+  /// Boxes that differ in their layers only, joined where the layers follow each other.
+  static std::vector<Box> JoinLayers(const std::vector<Box>& boxes) {
+    std::vector<Box> joined;
+    for (const Box& box : boxes) {
+      const auto before = std::find_if(joined.begin(), joined.end(), [&](const Box& other) {
+        Box next = other;
+        next.offsets[0] = other.offsets[0] + other.sizes[0];
+        next.sizes[0] = box.sizes[0];
+        return next == box;
+      });
+      if (before == joined.end()) {
+        joined.push_back(box);
+      } else {
+        before->sizes[0] += box.sizes[0];
+      }
+    }
+    return joined;
+  }
+
   Result<std::vector<Chunk>> ChunksOf(const DialectTensor& tensor) const {
     std::vector<Chunk> chunks;
     std::vector<Box> first;
-    // Norms of all layers of a stage are one chunk: their own would each cost more bytes than they hold.
+    // Norms and biases of all layers of a stage are one chunk: their own would each cost more bytes than they hold.
     const bool by_layer = tensor.shape.size() > 2;
     for (int rank = 0; rank < options_.layout.tp; ++rank) {
       Result<std::vector<Box>> boxes = expr::ShardBoxes(tensor.forward, options_.layout.tp, rank);
       if (!boxes) return std::move(std::move(boxes).error()).WithTensor(tensor.name);
       if (rank == 0) first = *boxes;
       if (rank > 0 && *boxes == first) break;  // replicated: rank 0 writes it
-      for (const Box& box : *boxes) AddCut(tensor, box, rank, by_layer, chunks);
+      const bool join = !by_layer && tensor.stack_axis == 0;
+      for (const Box& box : join ? JoinLayers(*boxes) : *boxes) AddCut(tensor, box, rank, by_layer, chunks);
     }
     return chunks;
   }

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <set>
+
+#include "dialects/mcore/mcore_dialect.h"
+#include "mcore_samples.h"
+#include "result_matchers.h"
+
+namespace crossdock::dialects::mcore {
+namespace {
+
+using ::testing::HasSubstr;
+
+TargetOptions Layout(int tp, int pp) {
+  TargetOptions options;
+  options.layout.tp = tp;
+  options.layout.pp = pp;
+  return options;
+}
+
+TEST(ReshardTest, TensorsStayAndChunksFollowTheLayout) {
+  for (const bool stacked : {true, false}) {
+    const Catalog source = McoreSource("qwen3", TinyArgs(4), stacked, false, 56, true);
+    for (const int tp : {1, 2, 4}) {
+      for (const int pp : {1, 2, 4}) {
+        ASSERT_OK_AND_ASSIGN(const TargetState target, Reshard(source, Layout(tp, pp)));
+        ASSERT_EQ(target.catalog.entries.size(), source.entries.size());
+        std::set<std::int32_t> shards;
+        for (std::size_t i = 0; i < source.entries.size(); ++i) {
+          const Entry& entry = target.catalog.entries[i];
+          EXPECT_EQ(entry.name, source.entries[i].name);
+          EXPECT_EQ(entry.shape, source.entries[i].shape);  // padding rows too
+          EXPECT_EQ(target.exprs[i]->op, expr::Op::kLeaf);
+          std::vector<Box> boxes;
+          for (const Chunk& chunk : entry.chunks) {
+            boxes.push_back(chunk.box);
+            shards.insert(chunk.shard);
+          }
+          EXPECT_THAT(CheckCover(entry.shape, boxes), IsOk()) << entry.name;
+        }
+        EXPECT_EQ(static_cast<int>(shards.size()), tp * pp);
+      }
+    }
+  }
+}
+
+TEST(ReshardTest, ChunksAreThoseOfAConversionFromTheHub) {
+  ASSERT_OK_AND_ASSIGN(const HubState hub, HfHub("qwen2", TinyConfig("qwen2", 4)));
+  TargetOptions options = Layout(2, 2);
+  ASSERT_OK_AND_ASSIGN(const TargetState written, WriteHub(hub, options));
+  ASSERT_OK_AND_ASSIGN(const TargetState again, Reshard(written.catalog, options));
+  for (std::size_t i = 0; i < written.catalog.entries.size(); ++i) {
+    std::set<std::pair<std::int32_t, Box>> a;
+    std::set<std::pair<std::int32_t, Box>> b;
+    for (const Chunk& chunk : written.catalog.entries[i].chunks) a.emplace(chunk.shard, chunk.box);
+    for (const Chunk& chunk : again.catalog.entries[i].chunks) b.emplace(chunk.shard, chunk.box);
+    EXPECT_EQ(a, b) << written.catalog.entries[i].name;
+  }
+}
+
+TEST(ReshardTest, UnknownKeysSurviveWhole) {
+  Catalog source = McoreSource("llama", TinyArgs());
+  AddEntry(&source, "adapter.something.weight", DType::kF16, {7, 3});
+  source.SortEntries();
+  ASSERT_OK_AND_ASSIGN(const TargetState target, Reshard(source, Layout(2, 1)));
+  const Entry* entry = FindEntry(target.catalog, "adapter.something.weight");
+  ASSERT_NE(entry, nullptr);
+  EXPECT_EQ(entry->dtype, DType::kF16);
+  ASSERT_EQ(entry->chunks.size(), 1U);
+  EXPECT_EQ(entry->chunks[0].box, Box::Whole({7, 3}));
+}
+
+TEST(ReshardTest, ArgumentsSayTheNewLayout) {
+  Catalog source = McoreSource("llama", TinyArgs(4), true, false, 56, true);
+  source.object_refs.push_back({"rng_state/shard_0.0_1.2", 0, {0, 100}});
+  source.object_refs.push_back({"decoder.layers.mlp.linear_fc1._extra_state/shard_0_4", 0, {0, 100}});
+  source.objects["object:kept/shard_0_1"] = Value(5);
+  ASSERT_OK_AND_ASSIGN(const TargetState target, Reshard(source, Layout(4, 2)));
+  const Value& args = *target.catalog.objects.at("common").Find("args")->as_opaque()->state;
+  EXPECT_EQ(args.GetInt("tensor_model_parallel_size"), 4);
+  EXPECT_EQ(args.GetInt("pipeline_model_parallel_size"), 2);
+  EXPECT_EQ(args.GetBool("no_save_rng"), true);
+  EXPECT_EQ(args.GetInt("hidden_size"), 16);
+  EXPECT_EQ(target.catalog.objects.at("common").GetInt("opt_param_scheduler.num_steps"), 56);
+  EXPECT_TRUE(target.catalog.objects.contains("object:kept/shard_0_1"));
+  EXPECT_TRUE(target.catalog.objects.contains("object:decoder.layers.mlp.linear_fc1._extra_state/shard_0_4"));
+  EXPECT_TRUE(std::any_of(target.left_out.begin(), target.left_out.end(), [](const LeftOut& l) { return l.name.starts_with("rng_state"); }));
+  EXPECT_EQ(target.unit_name, "iter_0000020");
+}
+
+TEST(ReshardTest, WhatDoesNotDivideIsRefused) {
+  const Catalog source = McoreSource("llama", TinyArgs(4));
+  EXPECT_THAT(Reshard(source, Layout(3, 1)), IsError(ErrorCode::kUsage, HasSubstr("3 tensor-parallel ranks")));
+  EXPECT_THAT(Reshard(source, Layout(1, 3)), IsError(ErrorCode::kUsage, HasSubstr("--pipeline-layers 2,1,1")));
+}
+
+TEST(ReshardTest, BucketsHoldUnderTheirOwnLayoutOnly) {
+  Catalog source = McoreSource("llama", TinyArgs(4));
+  AddEntry(&source, "optimizer.distributed.dp_group_idx_0.gbuf_idx_0.dtype_(a, b).bucket_idx_0.param", DType::kF32, {1000});
+  source.SortEntries();
+  EXPECT_THAT(Reshard(source, Layout(2, 1)), IsOk());
+  EXPECT_THAT(Reshard(source, Layout(2, 2)), IsError(ErrorCode::kUnsupported, HasSubstr("dp_reshardable")));
+}
+
+}  // namespace
+}  // namespace crossdock::dialects::mcore
