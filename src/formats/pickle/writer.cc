@@ -174,10 +174,8 @@ class Writer {
   }
 
   Status EmitOpaque(const Opaque& o) {
-    if (o.form == Opaque::Form::kPersId) {
-      CROSSDOCK_RETURN_IF_ERROR(EmitAll(o.args));
-      out_.PersistentId();
-      return OkStatus();
+    if (o.form == Opaque::Form::kPersId) {  // names a storage of another file
+      return MakeError(ErrorCode::kUnsupported, "a tensor of a type that cannot be carried cannot be written");
     }
     out_.Global(o.module, o.name);
     if (o.form == Opaque::Form::kGlobal) return OkStatus();

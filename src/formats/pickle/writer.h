@@ -4,7 +4,8 @@
 /// Opaque that was made so. Tensors become _rebuild_tensor_v2 (typed storages) or _v3 (types without a storage class);
 /// their storages are handed back in order of first use and named "0", "1", ... A tensor that views a part of its
 /// storage gets a storage of its own with just its elements; whole tensors that share `bytes` share the storage.
-/// Errors: kUnsupported for a tensor whose data was not loaded, for types torch lacks, integers beyond 2040 bits.
+/// Errors: kUnsupported for a tensor whose data was not loaded, for types torch lacks, for an Opaque
+/// that holds a persistent id (a complex128 tensor, say), integers beyond 2040 bits.
 /// Invariant: equal Values (with equal sharing) give equal bytes. Threads: pure function.
 #pragma once
 
