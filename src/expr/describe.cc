@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <optional>
 #include <string>
 
 #include <fmt/format.h>
@@ -63,8 +64,8 @@ std::string DescribeNode(const Node& node) {
 
 std::string Describe(const Expr& root) {
   std::string text = DescribeNode(*root);
-  if (!root->shard_axis) return text;
-  return fmt::format("shard[{}]({})", *root->shard_axis, text);
+  const std::optional<int> axis = root->shard_axis;
+  return axis ? fmt::format("shard[{}]({})", *axis, text) : text;
 }
 
 }  // namespace crossdock::expr

@@ -37,6 +37,7 @@ void AppendTargetBoxes(const Piece& piece, std::vector<Box>& out) {
 }
 
 Result<Box> RankPart(const Node& marked, int size, int rank) {
+  CROSSDOCK_CHECK(marked.shard_axis.has_value());
   Box box = Box::Whole(marked.shape);
   const auto axis = static_cast<std::size_t>(*marked.shard_axis);
   const std::int64_t extent = marked.shape[axis];

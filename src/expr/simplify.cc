@@ -2,6 +2,7 @@
 // Bottom-up: each function makes a node over inputs that are simple already, and the result is simple.
 // A marked node says where ranks cut, so it is never looked through; the mark of a rebuilt node stays on its result.
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "expr/expr.h"

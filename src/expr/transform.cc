@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions from trees to trees, but for Simplify.
-#include <cmath>
 #include <string>
 #include <utility>
 

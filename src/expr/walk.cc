@@ -60,17 +60,16 @@ void Walk::VisitConcat(const Node& node, Region region) {
     const std::int64_t start = node.starts[i];
     if (start > last) break;
     const std::int64_t end = start + node.inputs[i]->shape[axis];
-    parts.clear();
     if (first >= start && last < end) {
-      parts.push_back(std::move(region));
-    } else {
-      ClipAxis(region, node.axis, start, end, parts);
+      region.offsets[axis] -= start;
+      return Visit(*node.inputs[i], std::move(region));
     }
+    parts.clear();
+    ClipAxis(region, node.axis, start, end, parts);
     for (Region& r : parts) {
       r.offsets[axis] -= start;
       Visit(*node.inputs[i], std::move(r));
     }
-    if (last < end) break;
   }
 }
 

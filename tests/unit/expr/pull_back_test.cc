@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "expr/pull_back.h"
 
+#include <array>
+#include <map>
 #include <set>
+#include <string>
 #include <utility>
 
 #include <gtest/gtest.h>

@@ -2,6 +2,7 @@
 #include "unit/expr/random_tree.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <numeric>
 #include <string>

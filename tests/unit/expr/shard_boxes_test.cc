@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "expr/expr.h"
 #include "result_matchers.h"
 #include "unit/expr/naive_eval.h"
