@@ -148,11 +148,9 @@ Status Execution::Prepare() {
 
 Status Execution::StartAnew() {
   const std::string path = io::JournalPath(dir_);
-  if (io::Exists(storage_, path)) {
-    // Before its files are made anew: else a crash in between would leave a journal that speaks of empty files.
-    CROSSDOCK_RETURN_IF_ERROR(storage_.RemoveFile(path));
-    CROSSDOCK_RETURN_IF_ERROR(storage_.SyncDir(dir_));
-  }
+  // Before its files are made anew: else a crash in between would leave a journal that speaks of empty files.
+  CROSSDOCK_RETURN_IF_ERROR(io::RemoveFileIfPresent(storage_, path));
+  CROSSDOCK_RETURN_IF_ERROR(storage_.SyncDir(dir_));
   CROSSDOCK_RETURN_IF_ERROR(targets_.Create());
   const JournalHeader header{plan_.hash, static_cast<std::int64_t>(plan_.tasks.size()), kinds_};
   CROSSDOCK_ASSIGN_OR_RETURN(journal_, Journal::Create(storage_, path, header));

@@ -115,7 +115,7 @@ std::string PrintDoneTask(const DoneTask& done, SumKinds kinds) {
 }
 
 Result<Journal> Journal::Create(io::Storage& storage, const std::string& path, const JournalHeader& header) {
-  if (io::Exists(storage, path)) CROSSDOCK_RETURN_IF_ERROR(storage.RemoveFile(path));
+  CROSSDOCK_RETURN_IF_ERROR(io::RemoveFileIfPresent(storage, path));
   const std::string text = PrintJournalHeader(header);
   CROSSDOCK_ASSIGN_OR_RETURN(auto file, storage.Create(path));
   CROSSDOCK_RETURN_IF_ERROR(file->WriteAt(0, std::as_bytes(std::span(text))));

@@ -23,7 +23,7 @@ Status TargetFiles::Create() {
     if (parents.insert(io::ParentPath(path)).second) {
       CROSSDOCK_RETURN_IF_ERROR(io::MakeDirs(storage_, io::ParentPath(path)));
     }
-    if (io::Exists(storage_, path)) CROSSDOCK_RETURN_IF_ERROR(storage_.RemoveFile(path));
+    CROSSDOCK_RETURN_IF_ERROR(io::RemoveFileIfPresent(storage_, path));
     CROSSDOCK_ASSIGN_OR_RETURN(const auto file, storage_.Create(path));
     const std::int64_t size = catalog_.files[i].identity.size;
     CROSSDOCK_RETURN_IF_ERROR(file->Preallocate(size));

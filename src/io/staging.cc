@@ -12,20 +12,20 @@
 namespace crossdock::io {
 namespace {
 
-/// A name that is there, be it a link that leads nowhere.
-bool NameIsTaken(Storage& storage, const std::string& path) {
-  return Exists(storage, path) || storage.ReadLink(path).has_value();
-}
-
-Status RemoveFileIfPresent(Storage& storage, const std::string& path) {
-  if (!NameIsTaken(storage, path)) return OkStatus();
-  return storage.RemoveFile(path);
+/// Something is at the name, be it a link that leads nowhere. A name that cannot be looked at is an error.
+Result<bool> IsTaken(Storage& storage, const std::string& path) {
+  const auto info = storage.Stat(path);
+  if (info) return true;
+  if (info.error().code != ErrorCode::kIncomplete) return info.error();
+  return storage.ReadLink(path).has_value();
 }
 
 /// The directory with this inode is at `path`.
-bool IsTree(Storage& storage, const std::string& path, std::uint64_t inode) {
+Result<bool> IsTree(Storage& storage, const std::string& path, std::uint64_t inode) {
   const auto info = storage.Stat(path);
-  return info && info->kind == FileKind::kDirectory && !info->is_symlink && info->inode == inode;
+  if (info) return info->kind == FileKind::kDirectory && !info->is_symlink && info->inode == inode;
+  if (info.error().code != ErrorCode::kIncomplete) return info.error();
+  return false;
 }
 
 /// Syncs every directory of a tree, the deepest first: a directory is durable only with the names in it.
@@ -111,7 +111,8 @@ Status DirStaging::Start(const StagingOptions& options) {
     RemoveLock();
     return OkStatus();
   }
-  if (!options.replace && NameIsTaken(storage_, places_.target)) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const bool taken, IsTaken(storage_, places_.target));
+  if (taken && !options.replace) {
     return MakeError(ErrorCode::kUsage, "the target exists already")
         .WithPath(places_.target)
         .WithHint("choose another target, or replace this one with --force");
@@ -121,7 +122,9 @@ Status DirStaging::Start(const StagingOptions& options) {
 
 Status DirStaging::MakeParents() {
   std::vector<std::string> missing;
-  for (std::string at = places_.parent; at != "." && at != "/" && !Exists(storage_, at); at = ParentPath(at)) {
+  for (std::string at = places_.parent; at != "." && at != "/"; at = ParentPath(at)) {
+    CROSSDOCK_ASSIGN_OR_RETURN(const bool taken, IsTaken(storage_, at));
+    if (taken) break;
     missing.push_back(at);
   }
   std::reverse(missing.begin(), missing.end());
@@ -144,14 +147,21 @@ Status DirStaging::TakeLock() {
 }
 
 Result<bool> DirStaging::FinishInterrupted() {
-  if (!Exists(storage_, places_.record)) return false;
+  CROSSDOCK_ASSIGN_OR_RETURN(const bool there, IsTaken(storage_, places_.record));
+  if (!there) return false;
   CROSSDOCK_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(storage_, places_.record));
   const auto record = ParseCommitRecord(text);
   // Without a whole record nothing was moved yet; without the staged tree there is nothing left to move.
-  const bool can_finish = record && (IsTree(storage_, places_.staging, record->inode) ||
-                                     IsTree(storage_, places_.target, record->inode));
+  bool can_finish = false;
+  if (record) {
+    CROSSDOCK_ASSIGN_OR_RETURN(const bool staged, IsTree(storage_, places_.staging, record->inode));
+    CROSSDOCK_ASSIGN_OR_RETURN(const bool moved, IsTree(storage_, places_.target, record->inode));
+    can_finish = staged || moved;
+  }
   if (!can_finish) {
-    if (!NameIsTaken(storage_, places_.target) && Exists(storage_, places_.old)) {
+    CROSSDOCK_ASSIGN_OR_RETURN(const bool target_taken, IsTaken(storage_, places_.target));
+    CROSSDOCK_ASSIGN_OR_RETURN(const bool old_there, IsTaken(storage_, places_.old));
+    if (!target_taken && old_there) {
       CROSSDOCK_RETURN_IF_ERROR(storage_.Rename(places_.old, places_.target));
       CROSSDOCK_RETURN_IF_ERROR(storage_.SyncDir(places_.parent));
     }
@@ -174,10 +184,12 @@ Status DirStaging::Finish(const CommitRecord& record) {
 }
 
 Status DirStaging::MoveTree(const CommitRecord& record) {
-  if (IsTree(storage_, places_.target, record.inode)) return OkStatus();  // done before
+  CROSSDOCK_ASSIGN_OR_RETURN(const bool moved, IsTree(storage_, places_.target, record.inode));
+  if (moved) return OkStatus();
   CROSSDOCK_RETURN_IF_ERROR(RemoveFileIfPresent(storage_, journal_path()));
   CROSSDOCK_RETURN_IF_ERROR(storage_.SyncDir(places_.staging));
-  if (NameIsTaken(storage_, places_.target)) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const bool replacing, IsTaken(storage_, places_.target));
+  if (replacing) {
     auto exchanged = storage_.Exchange(places_.staging, places_.target);
     if (exchanged || exchanged.error().code != ErrorCode::kUnsupported) return exchanged;
     CROSSDOCK_RETURN_IF_ERROR(RemoveTree(storage_, places_.old));
@@ -196,13 +208,13 @@ Status DirStaging::PlaceMarker(const Marker& marker) {
 }
 
 Status DirStaging::MakeStagingDir(bool resume) {
-  if (NameIsTaken(storage_, places_.staging)) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const bool left_over, IsTaken(storage_, places_.staging));
+  if (left_over) {
     const auto info = storage_.Stat(places_.staging);
     const bool is_ours = info && info->kind == FileKind::kDirectory && !info->is_symlink;
-    if (resume && is_ours && Exists(storage_, journal_path())) {
-      resuming_ = true;
-      return OkStatus();
-    }
+    CROSSDOCK_ASSIGN_OR_RETURN(const bool has_journal, IsTaken(storage_, journal_path()));
+    resuming_ = resume && is_ours && has_journal;
+    if (resuming_) return OkStatus();
     CROSSDOCK_RETURN_IF_ERROR(RemoveTree(storage_, places_.staging));
   }
   CROSSDOCK_RETURN_IF_ERROR(storage_.MakeDir(places_.staging));

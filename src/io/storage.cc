@@ -51,6 +51,12 @@ Status WriteSmallFile(Storage& storage, const std::string& path, std::string_vie
   return file->Sync();
 }
 
+Status RemoveFileIfPresent(Storage& storage, const std::string& path) {
+  auto removed = storage.RemoveFile(path);
+  if (!removed && removed.error().code == ErrorCode::kIncomplete) return OkStatus();
+  return removed;
+}
+
 Status MakeDirs(Storage& storage, const std::string& path) {
   std::vector<std::string> missing;
   for (std::string at(WithoutTrailingSlashes(path)); !at.empty() && at != "/" && at != "."; at = ParentPath(at)) {

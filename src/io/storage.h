@@ -53,7 +53,7 @@ class ReadFile {
   /// Retries EINTR and partial reads; safe to repeat.
   [[nodiscard]] virtual Status ReadAt(std::int64_t offset, std::span<std::byte> out) const = 0;
   [[nodiscard]] virtual Result<FileInfo> Info() const = 0;
-  /// A hint that [offset, offset+length) will not be read again: its page cache may go.
+  /// A hint that [offset, offset+length) will not be read again: its page cache may go. Length 0 means to the end.
   virtual void DropCache(std::int64_t offset, std::int64_t length) const = 0;
   [[nodiscard]] virtual const std::string& path() const = 0;
 };
@@ -103,6 +103,8 @@ class Storage {
 [[nodiscard]] Result<std::string> ReadSmallFile(Storage& storage, const std::string& path, std::int64_t limit = 64 << 20);
 /// Create, write, sync.
 [[nodiscard]] Status WriteSmallFile(Storage& storage, const std::string& path, std::string_view content);
+/// Absent is fine.
+[[nodiscard]] Status RemoveFileIfPresent(Storage& storage, const std::string& path);
 /// Creates `path` and its missing parents.
 [[nodiscard]] Status MakeDirs(Storage& storage, const std::string& path);
 /// Removes a tree without following links; absent is fine.

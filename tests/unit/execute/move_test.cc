@@ -52,6 +52,8 @@ struct Case {
   std::vector<expr::ElementOp> ops;
 };
 
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
 class RunMoveTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(RunMoveTest, GivesWhatElementByElementGives) {

@@ -70,9 +70,9 @@ struct SourceTensor {
   std::vector<Box> chunks;   ///< empty: one whole
 };
 
-std::vector<SourceTensor> SourceTensors() {
+std::vector<SourceTensor> SourceTensors(const SmallJobOptions& options) {
   return {
-      {"big", DType::kU8, {3'000'000}, Noise(3'000'000, 1), {}},
+      {"big", DType::kU8, {options.big_bytes}, Noise(static_cast<std::size_t>(options.big_bytes), 1), {}},
       {"emb", DType::kBF16, {100, 512}, Noise(100 * 512 * 2, 2), {}},
       {"empty", DType::kF32, {0, 4}, "", {}},
       {"k", DType::kF32, {32, 48}, Noise(32 * 48 * 4, 3), {}},
@@ -119,17 +119,17 @@ Result<std::vector<formats::Frame>> RawWriter::Seal(std::int32_t entry, std::int
 Result<std::unique_ptr<SmallJob>> SmallJob::Make(io::Storage& storage, const SmallJobOptions& options) {
   auto job = std::make_unique<SmallJob>();
   job->writer = RawWriter(options.wants_crc32);
-  CROSSDOCK_RETURN_IF_ERROR(job->WriteSource(storage));
+  CROSSDOCK_RETURN_IF_ERROR(job->WriteSource(storage, options));
   CROSSDOCK_ASSIGN_OR_RETURN(job->plan, job->MakeTarget(options));
   return job;
 }
 
-Status SmallJob::WriteSource(io::Storage& storage) {
+Status SmallJob::WriteSource(io::Storage& storage, const SmallJobOptions& options) {
   CROSSDOCK_RETURN_IF_ERROR(storage.MakeDir("/source"));
   Catalog catalog;
   catalog.root = "/source";
   std::string files[2] = {"some bytes before", ""};
-  for (const SourceTensor& tensor : SourceTensors()) {
+  for (const SourceTensor& tensor : SourceTensors(options)) {
     Entry entry;
     entry.name = tensor.name;
     entry.dtype = tensor.dtype;
@@ -162,7 +162,7 @@ Result<plan::Plan> SmallJob::MakeTarget(const SmallJobOptions& options) {
   std::map<std::string, SourceTensor> source;
   std::map<std::string, expr::Expr> leaf;
   int ordinal = 0;
-  for (SourceTensor& tensor : SourceTensors()) {
+  for (SourceTensor& tensor : SourceTensors(options)) {
     leaf[tensor.name] = expr::Leaf(ordinal++, tensor.dtype, tensor.shape);
     source[tensor.name] = std::move(tensor);
   }
@@ -182,7 +182,8 @@ Result<plan::Plan> SmallJob::MakeTarget(const SmallJobOptions& options) {
     exprs.push_back(e);
     expected[name] = std::move(bytes);
   };
-  add("big", leaf["big"], {{{0}, {1'700'000}}, {{1'700'000}, {1'300'000}}}, source["big"].bytes);
+  const std::int64_t cut = options.big_bytes / 2 + 12'345;
+  add("big", leaf["big"], {{{0}, {cut}}, {{cut}, {options.big_bytes - cut}}}, source["big"].bytes);
   CROSSDOCK_ASSIGN_OR_RETURN(const expr::Expr padded, expr::Pad(leaf["emb"], {0, 0}, {128, 512}));
   add("emb", padded, {{{0, 0}, {64, 512}}, {{64, 0}, {64, 512}}}, source["emb"].bytes + std::string(28 * 1024, '\0'));
   add("empty", leaf["empty"], {Box::Whole({0, 4})}, "");

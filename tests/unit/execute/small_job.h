@@ -51,6 +51,7 @@ struct SmallJobOptions {
   bool wants_crc32 = true;
   std::int64_t memory = std::int64_t{1} << 20U;
   std::int64_t task_bytes = 0;    ///< see PlanOptions
+  std::int64_t big_bytes = 3'000'000;
 };
 
 class SmallJob {
@@ -71,7 +72,7 @@ class SmallJob {
   std::map<std::string, std::string> expected;   ///< row-major bytes of each target tensor
 
  private:
-  Status WriteSource(io::Storage& storage);
+  Status WriteSource(io::Storage& storage, const SmallJobOptions& options);
   Result<plan::Plan> MakeTarget(const SmallJobOptions& options);
 };
 
