@@ -27,7 +27,7 @@ ALLOWED = {
     "family": ["expr"],
     "dialects": ["family", "layout", "expr"],
     "dialects/hf": ["family", "layout", "dialects"],
-    "dialects/mcore": ["family", "layout", "dialects"],
+    "dialects/mcore": ["family", "layout", "dialects", "dialects/hf"],
     "plan": ["expr", "layout"],
     "execute": ["plan", "io", "quantize", "kernels", "formats/format"],
     "verify": ["io", "formats/format", "dialects", "kernels"],

@@ -48,6 +48,10 @@ Result<TargetState> WriteFullState(const HubState& hub, const TargetOptions& opt
     return MakeError(ErrorCode::kUsage, "full-state files hold parameters and master weights both")
         .WithHint("leave --params-from out");
   }
+  if (!hub.optimizer_refusal.empty()) {
+    return MakeError(ErrorCode::kUnsupported, "the source's optimizer state cannot be carried: " + hub.optimizer_refusal)
+        .WithHint("--no-optim writes the parameters alone");
+  }
   TargetState target;
   target.catalog.format = "safetensors";
   target.catalog.step = hub.counters.step;

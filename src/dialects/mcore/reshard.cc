@@ -77,6 +77,11 @@ class Resharder {
 
   /// Flat buckets keep the order of the run that wrote them: under another layout they mean nothing.
   Status CheckBuckets() const {
+    if (!source_.flattened_entries.empty()) {
+      return MakeError(ErrorCode::kUnsupported, "the optimizer state is stored as flattened shards of Megatron-Core 0.15 or older, which this version does not read")
+          .WithTensor(source_.flattened_entries.front())
+          .WithHint("leave the state behind with --no-optim");
+    }
     if (SameLayout()) return OkStatus();
     for (const Entry& entry : source_.entries) {
       if (ParseTensorKey(entry.name).kind != TensorKey::Kind::kBucket) continue;

@@ -6,7 +6,7 @@
 ///    once (of identical replicated chunks the first is kept) and lie within their files;
 ///  - flattened_entries: names of flattened optimizer shards (Megatron-Core <= 0.15), which are not entries;
 ///  - object_refs: the bytes items, except the common state, which is loaded;
-///  - objects: "common" (common.pt, else the item `common_state/shard_0_1`), "metadata.json", "run_config.yaml";
+///  - objects: "common" (common.pt, else the item `common_state/shard_0_1`), "metadata.json", "run_config.yaml", "hf/config.json";
 ///  - side_files: what lies in ITER/hf, under "hf/...", as copies.
 /// What a writer takes: chunks with `shard` R go to `__R_0.distcp`; objects["object:<key>"] become bytes items,
 /// objects["common"] common.pt, objects["metadata.json"] metadata.json (the standard one when absent).

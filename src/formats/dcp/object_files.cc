@@ -47,6 +47,16 @@ Status LoadRunConfig(io::Storage& storage, const std::string& path, Catalog& cat
   return OkStatus();
 }
 
+/// The configuration that travels in ITER/hf/: the dialect compares it with the arguments.
+Status LoadHfConfig(io::Storage& storage, const std::string& path, Catalog& catalog) {
+  if (!io::Exists(storage, path)) return OkStatus();
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::string text, io::ReadSmallFile(storage, path, 4 << 20));
+  auto parsed = ParseJson(text);
+  if (!parsed) return std::move(parsed).error().WithPath(path);
+  catalog.objects["hf/config.json"] = std::move(*parsed);
+  return OkStatus();
+}
+
 Status ListSideFiles(io::Storage& storage, const std::string& dir, const std::string& relative, int depth, Catalog& catalog) {
   CROSSDOCK_ASSIGN_OR_RETURN(const auto entries, storage.List(io::JoinPath(dir, relative)));
   for (const io::DirEntry& entry : entries) {
@@ -71,6 +81,7 @@ Status LoadObjectFiles(io::Storage& storage, const std::string& dir, Catalog& ca
   CROSSDOCK_RETURN_IF_ERROR(LoadMetadataJson(storage, io::JoinPath(dir, "metadata.json"), catalog));
   CROSSDOCK_RETURN_IF_ERROR(LoadCommon(storage, io::JoinPath(dir, "common.pt"), catalog));
   CROSSDOCK_RETURN_IF_ERROR(LoadRunConfig(storage, io::JoinPath(dir, "run_config.yaml"), catalog));
+  CROSSDOCK_RETURN_IF_ERROR(LoadHfConfig(storage, io::JoinPath(dir, "hf/config.json"), catalog));
   const auto hf = storage.Stat(io::JoinPath(dir, "hf"));
   if (hf && hf->kind == io::FileKind::kDirectory) return ListSideFiles(storage, dir, "hf", 0, catalog);
   return OkStatus();

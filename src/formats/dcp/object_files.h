@@ -11,7 +11,7 @@
 
 namespace crossdock::formats::dcp {
 
-/// Loads metadata.json, common.pt and run_config.yaml into catalog.objects and lists hf/ in catalog.side_files, as far
+/// Loads metadata.json, common.pt, run_config.yaml and hf/config.json into catalog.objects and lists hf/ in catalog.side_files, as far
 /// as they are there. A tensor of common.pt that is too large for an object stays without data, with a notice.
 [[nodiscard]] Status LoadObjectFiles(io::Storage& storage, const std::string& dir, Catalog& catalog);
 

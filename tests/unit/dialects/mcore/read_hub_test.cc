@@ -109,6 +109,17 @@ TEST(ReadHubTest, BucketsAreLeftOutAndRefusedByTargetsWithAnOptimizer) {
   EXPECT_THAT(WriteHub(plain, {}), IsOk());
 }
 
+TEST(ReadHubTest, FlattenedShardsOfOldVersionsAreNamedAndRefused) {
+  Catalog catalog = McoreSource("llama", TinyArgs());
+  catalog.flattened_entries = {"optimizer.state.exp_avg.output_layer.weight"};
+  ASSERT_OK_AND_ASSIGN(const HubState hub, ReadHub(catalog, {}));
+  EXPECT_THAT(hub.optimizer_refusal, HasSubstr("0.15"));
+  EXPECT_TRUE(LeftOutNames(hub, "flattened"));
+  EXPECT_THAT(hf::WriteFullState(hub, {}), IsError(ErrorCode::kUnsupported, HasSubstr("--no-optim")));
+  EXPECT_THAT(hf::WriteHub(hub, {}), IsOk());
+  EXPECT_THAT(Reshard(catalog, {}), IsError(ErrorCode::kUnsupported, HasSubstr("--no-optim")));
+}
+
 TEST(ReadHubTest, MissingAndUnknownTensorsAreToldTogether) {
   Catalog catalog = McoreSource("llama", TinyArgs());
   std::erase_if(catalog.entries, [](const Entry& e) { return e.name.ends_with("linear_fc2.weight") || e.name.ends_with("linear_proj.weight"); });
