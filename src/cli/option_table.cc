@@ -41,7 +41,7 @@ constexpr std::array kTable = {
     One("loader", "", "NAME", kConverting, ""),
     One("model-type", "", "NAME", kConverting, ""),
     One("model-size", "", "NAME", kConverting, ""),
-    One("tokenizer-model", "", "PATH", kConverting, "file or directory whose tokenizer files go into the target"),
+    One("tokenizer-model", "tokenizer", "PATH", kConverting, "file or directory whose tokenizer files go into the target"),
     // The target's layout.
     One("tp", "tensor-parallel-size tensor-model-parallel-size target-tensor-parallel-size target-tensor-model-parallel-size",
         "N", kConverting, "tensor parallel size of the target; default 1"),

@@ -19,9 +19,9 @@ namespace {
 constexpr std::array kChangesOutput = {
     "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
     "vocab_size", "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters", "hidden_act", "tie_word_embeddings",
-    "attention_bias", "mlp_bias", "sliding_window", "use_sliding_window", "max_window_layers", "layer_types", "model_type",
+    "attention_bias", "mlp_bias", "sliding_window", "use_sliding_window", "layer_types", "model_type",
     "partial_rotary_factor"};
-constexpr std::array kMayChange = {"max_position_embeddings", "bos_token_id", "eos_token_id", "pad_token_id", "attention_dropout",
+constexpr std::array kMayChange = {"max_position_embeddings", "max_window_layers", "bos_token_id", "eos_token_id", "pad_token_id", "attention_dropout",
                                    "architectures", "dtype", "torch_dtype"};
 /// Written by whoever saved last; says nothing of the model.
 constexpr std::array kIgnored = {"transformers_version", "_name_or_path", "use_cache", "initializer_range"};

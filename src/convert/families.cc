@@ -6,20 +6,37 @@
 
 #include "convert/kinds.h"
 #include "crossdock/convert.h"
+#include "family/builtin_files.h"
 #include "family/family_file.h"
 #include "tensor/value.h"
 
 namespace crossdock {
 namespace {
 
-/// The dialects a family has rules for; the hub, hf, is always one.
+/// The dialects of this version that a family has rules for; the hub, hf, is always one.
 std::set<std::string> DialectsOf(const family::FamilyFile& file) {
   std::set<std::string> out = {"hf"};
   for (const family::Group& group : file.groups) {
     for (const family::Row& row : group.rows) {
-      for (const auto& [dialect, target] : row.targets) {
-        if (target.name != "-") out.insert(dialect);
-      }
+      const auto mcore = row.targets.find("mcore");
+      if (mcore != row.targets.end() && mcore->second.name != "-") out.insert("mcore");
+    }
+  }
+  return out;
+}
+
+/// The file and what it includes.
+std::string RulesInFull(const family::FamilyFile& file) {
+  std::string out = file.text;
+  std::string_view rest = file.text;
+  for (std::size_t at = rest.find("\ninclude"); at != std::string_view::npos; at = rest.find("\ninclude")) {
+    const std::size_t open = rest.find('"', at);
+    const std::string name = std::string(rest.substr(open + 1, rest.find('"', open + 1) - open - 1)) + ".toml";
+    rest = {};
+    for (const family::BuiltinFile& included : family::BuiltinFiles()) {
+      if (included.name != name) continue;
+      out += fmt::format("\n# ---- {} ----\n{}", name, included.text);
+      rest = included.text;
     }
   }
   return out;
@@ -43,17 +60,19 @@ Value Describe(const family::FamilyFile& file) {
 Result<Report> Families(const std::string& name) {
   Report report;
   Value list = Value::MakeList();
-  report.text = fmt::format("{:<12} {:<24} {}\n", "family", "dialects", "architectures");
+  report.text = fmt::format("{:<12} {:<12} {}\n", "family", "dialects", "architectures");
   bool found = false;
   for (const family::FamilyFile& file : family::BuiltinFamilies()) {
     const std::set<std::string> dialects = DialectsOf(file);
-    report.text += fmt::format("{:<12} {:<24} {}\n", file.name, fmt::join(dialects, ", "), fmt::join(file.architectures, ", "));
+    report.text += fmt::format("{:<12} {:<12} {}\n", file.name, fmt::format("{}", fmt::join(dialects, ", ")),
+                               fmt::join(file.architectures, ", "));
     list.mutable_sequence()->push_back(Describe(file));
     if (file.name != name) continue;
     found = true;
     Value one = Describe(file);
-    one.Set("rules", file.text);
-    return Report{file.text, ToJson(one) + "\n", true, true, {}};
+    const std::string rules = RulesInFull(file);
+    one.Set("rules", rules);
+    return Report{rules, ToJson(one) + "\n", true, true, {}};
   }
   if (!name.empty() && !found) {
     return MakeError(ErrorCode::kUsage, fmt::format("there is no family `{}`", Printable(name)))

@@ -167,6 +167,14 @@ std::string LayoutText(const Value& layout) {
   return out;
 }
 
+/// Megatron loads a run root, not a step of it.
+std::string LoadHint(const Source& source) {
+  std::string hint = source.hub.load_hint;
+  const std::size_t at = hint.find(source.found.path);
+  if (!source.found.run_root.empty() && at != std::string::npos) hint.replace(at, source.found.path.size(), source.found.run_root);
+  return hint;
+}
+
 std::string Text(const Facts& facts, const InspectOptions& options) {
   const Source& source = facts.source;
   const Catalog& catalog = source.reader->catalog();
@@ -200,7 +208,8 @@ std::string Text(const Facts& facts, const InspectOptions& options) {
   out += Section("left out when converted", LeftOutLines(source.hub.left_out));
   out += Section("notices", facts.notices);
   out += Section("problems", facts.problems);
-  if (!source.hub.load_hint.empty()) out += fmt::format("load it with:\n  {}\n", source.hub.load_hint);
+  const std::string load = LoadHint(source);
+  if (!load.empty()) out += fmt::format("load it with:\n  {}\n", load);
   return out;
 }
 
@@ -275,7 +284,7 @@ Value Json(const Facts& facts, const InspectOptions& options) {
   out.Set("notices", StringList(facts.notices));
   out.Set("problems", StringList(facts.problems));
   out.Set("consistent", facts.problems.empty());
-  out.Set("load", source.hub.load_hint);
+  out.Set("load", LoadHint(source));
   return out;
 }
 

@@ -29,6 +29,16 @@ class Partition {
   std::set<std::string> adam_, muon_;
 };
 
+/// What the numbers in an expression stand for: [number, name of the stored tensor].
+Value SourcesOf(const Source& source, const expr::Expr& root) {
+  ValueList rows;
+  for (int leaf : expr::LeafOrdinals(root)) {
+    const Entry& entry = source.reader->catalog().entries[static_cast<std::size_t>(leaf)];
+    rows.push_back(Value::MakeList({Value(leaf), Value(entry.name)}));
+  }
+  return Value::MakeList(std::move(rows));
+}
+
 Value ShapeJson(const Shape& shape) {
   ValueList out;
   for (std::int64_t size : shape) out.emplace_back(size);
@@ -60,6 +70,7 @@ std::string MakeManifest(const Source& source, const Target& target) {
     row.Set("hub", rule == nullptr ? Value::MakeList() : StringList(rule->hub));
     row.Set("rule", rule == nullptr ? Value() : Value(rule->rule));
     row.Set("expression", expr::Describe(target.exprs[i]));
+    row.Set("sources", SourcesOf(source, target.exprs[i]));
     row.Set("partition", rule == nullptr || rule->hub.empty() ? "none" : partition.Of(rule->hub.front()));
     rows.push_back(std::move(row));
   }

@@ -6,14 +6,44 @@
 #include <algorithm>
 #include <set>
 
+#include "dialects/mcore/keys.h"
 #include "family/bind.h"
+#include "family/builtin_files.h"
+#include "family/row_syntax.h"
 
 namespace crossdock::convert {
 namespace {
 
-std::string RuleText(const family::FamilyFile& family, int line) {
+/// The rule file's text at `line`, without what leads it.
+std::string_view LineOf(std::string_view text, int line) {
+  for (int i = 1; i < line && !text.empty(); ++i) text.remove_prefix(std::min(text.find('\n') + 1, text.size()));
+  text = text.substr(0, text.find('\n'));
+  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+  return text;
+}
+
+/// True when the row at `line` of `text` is the one for a hub name: lines are counted a file, and files include others.
+bool IsRowOf(std::string_view text, int line, std::string_view hub_name) {
+  std::string_view row = LineOf(text, line);
+  if (!row.starts_with("[\"")) return false;
+  row = row.substr(2, row.find('"', 2) - 2);
+  row = row.substr(0, row.find(' '));  // "lm_head.weight ? untied"
+  for (std::int64_t at = 0; at < 16; ++at) {
+    if (hub_name.ends_with(family::ExpandGroups(row, at))) return true;
+    if (row.find('{') == std::string_view::npos) break;
+  }
+  return false;
+}
+
+/// "dense.toml:23": the family's own file, or the built-in one that it includes.
+std::string RuleText(const family::FamilyFile& family, int line, std::string_view hub_name) {
   const std::size_t colon = family.path.find(':');
-  return fmt::format("{}:{}", colon == std::string::npos ? family.path : family.path.substr(colon + 1), line);
+  const std::string own = family.path.starts_with("builtin:") ? family.path.substr(colon + 1) : family.path;
+  if (IsRowOf(family.text, line, hub_name)) return fmt::format("{}:{}", own, line);
+  for (const family::BuiltinFile& file : family::BuiltinFiles()) {
+    if (IsRowOf(file.text, line, hub_name)) return fmt::format("{}:{}", file.name, line);
+  }
+  return fmt::format("{}:{}", own, line);
 }
 
 /// A weight of two axes is [out, in] in both dialects; the layer axis of a stack comes first.
@@ -59,13 +89,13 @@ std::string Ranges(const std::set<std::int64_t>& numbers) {
 }  // namespace
 
 std::string_view WithoutSlot(std::string_view name) {
-  for (std::string_view prefix : {"param/", "optimizer.state.exp_avg_sq.", "optimizer.state.exp_avg.", "optimizer.state.fp32_param."}) {
-    if (name.starts_with(prefix)) return name.substr(prefix.size());
-  }
+  if (name.starts_with("param/")) return name.substr(6);
   if (name.starts_with("optim/")) {
     const std::size_t slash = name.find('/', 6);
     if (slash != std::string_view::npos) return name.substr(slash + 1);
   }
+  const dialects::mcore::TensorKey key = dialects::mcore::ParseTensorKey(name);
+  if (key.kind == dialects::mcore::TensorKey::Kind::kState) return name.substr(name.size() - key.model_key.size());
   return name;
 }
 
@@ -85,7 +115,7 @@ RuleBook RuleBook::Make(const dialects::HubState& hub, formats::Kind kind) {
     const Result<family::Binding> binding = bind("hf", false, false);
     if (!binding) return book;
     for (const family::HubTensor& t : binding->hub) {
-      book.Add(t.name, {{t.name}, RuleText(*hub.family, t.row_line), AxisNames(t.shape.size(), -1, IsVocabulary(t.name))});
+      book.Add(t.name, {{t.name}, RuleText(*hub.family, t.row_line, t.name), AxisNames(t.shape.size(), -1, IsVocabulary(t.name))});
     }
     return book;
   }
@@ -96,7 +126,7 @@ RuleBook RuleBook::Make(const dialects::HubState& hub, formats::Kind kind) {
       for (const family::DialectTensor& t : binding->tensors) {
         RuleOf rule;
         for (std::int32_t i : t.hub) rule.hub.push_back(binding->hub[static_cast<std::size_t>(i)].name);
-        rule.rule = RuleText(*hub.family, t.row_line);
+        rule.rule = RuleText(*hub.family, t.row_line, rule.hub.empty() ? t.name : rule.hub.front());
         rule.axes = AxisNames(t.shape.size(), t.stack_axis, IsVocabulary(t.name));
         book.Add(t.name, std::move(rule));
       }

@@ -129,8 +129,14 @@ Result<Source> OpenSource(io::Storage& storage, const SourceRequest& request) {
         .WithPath(source.found.path);
   }
   CROSSDOCK_ASSIGN_OR_RETURN(source.reader, formats::Open(storage, source.found));
-  if (request.hf_template) {
-    CROSSDOCK_ASSIGN_OR_RETURN(source.reference, ReadTemplate(storage, *request.hf_template));
+  std::optional<std::string> reference = request.hf_template;
+  // Checkpoints of ours carry the model's own config.json and tokenizer: the best template there is.
+  const std::string carried = io::JoinPath(source.found.path, "hf");
+  if (!reference && source.found.kind == Kind::kMegatron && io::Exists(storage, io::JoinPath(carried, "config.json"))) {
+    reference = carried;
+  }
+  if (reference) {
+    CROSSDOCK_ASSIGN_OR_RETURN(source.reference, ReadTemplate(storage, *reference));
   }
   return source;
 }

@@ -96,6 +96,24 @@ std::string LayoutText(const Target& target, const ConvertOptions& options) {
   return fmt::format(", tp {}, pp {}", options.layout.tp, options.layout.pp);
 }
 
+/// The dialect says TARGET where the path stands; a path with a space is quoted for the shell.
+std::vector<std::string> LoadLines(const Target& target) {
+  const std::string& path = target.kind == formats::Kind::kMegatron ? target.root : target.unit;
+  std::vector<std::string> lines = target.state.load_line;
+  for (std::string& line : lines) {
+    const std::size_t at = line.find("TARGET");
+    if (at == std::string::npos) continue;
+    const bool quoted = at > 0 && line[at - 1] == '"';
+    const bool plain = path.find_first_of(" \t\n'\"$&;()<>|*?`\\") == std::string::npos;
+    line.replace(at, 6, quoted || plain ? Printable(path, 4096) : "'" + Printable(path, 4096) + "'");
+  }
+  return lines;
+}
+
+std::string TargetStepText(const Target& target) {
+  return target.state.unit_name == "release" ? ", release" : StepText(target.placement.catalog.step);
+}
+
 std::string FamilyName(const Source& source) { return source.hub.family == nullptr ? "" : source.hub.family->name; }
 
 Value Optional(const std::optional<std::int64_t>& v) { return v ? Value(*v) : Value(); }
@@ -154,7 +172,7 @@ std::string EndsText(const Source& source, const Target& target, const ConvertOp
   const std::string named = family.empty() ? "" : ", " + family;
   return fmt::format("from      {} ({}{}{})\nto        {} ({}{}{}{})\n", Printable(source.found.path, 4096),
                      formats::KindName(source.found.kind), named, StepText(SourceStep(source)), Printable(target.unit, 4096),
-                     formats::KindName(target.kind), named, StepText(target.placement.catalog.step),
+                     formats::KindName(target.kind), named, TargetStepText(target),
                      LayoutText(target, options));
 }
 
@@ -291,7 +309,7 @@ Report MakeSummary(const Source& source, const Target& target, const ConvertOpti
   out.text += fmt::format("{} read, {} written in {:.2f} s, {}/s; peak memory {} ({} anonymous)\n",
                           HumanBytes(outcome.report.bytes_read), HumanBytes(outcome.report.bytes_written), seconds, HumanBytes(rate),
                           HumanBytes(outcome.measures.peak_rss), HumanBytes(outcome.measures.peak_anonymous));
-  out.text += fmt::format("load it with:\n  {}\n", fmt::join(target.state.load_line, "\n  "));
+  out.text += fmt::format("load it with:\n  {}\n", fmt::join(LoadLines(target), "\n  "));
 
   Value json = EndsJson("convert", source, target, options, shared);
   json.Set("bytes_read", outcome.report.bytes_read);
@@ -303,7 +321,7 @@ Report MakeSummary(const Source& source, const Target& target, const ConvertOpti
   json.Set("tasks_resumed", outcome.report.tasks_resumed);
   json.Set("reopened_tensors", outcome.reopened);
   json.Set("verified", outcome.verified);
-  json.Set("load", StringList(target.state.load_line));
+  json.Set("load", StringList(LoadLines(target)));
   out.json = ToJson(json) + "\n";
   return out;
 }
@@ -330,7 +348,7 @@ Report MakePlanReport(const Source& source, const Target& target, const ConvertO
   out.text += fmt::format("disk      {} bytes needed, {} bytes free{}\n", needed, free_bytes, needed > free_bytes ? ": NOT ENOUGH" : "");
   out.text += fmt::format("memory    {} expected at the peak, with {} threads; --memory is {}\n", HumanBytes(target.plan.peak_memory),
                           target.threads, HumanBytes(options.memory));
-  out.text += fmt::format("load it with:\n  {}\n", fmt::join(target.state.load_line, "\n  "));
+  out.text += fmt::format("load it with:\n  {}\n", fmt::join(LoadLines(target), "\n  "));
 
   Value json = EndsJson("plan", source, target, options, shared);
   json.Set("files", std::move(files));
@@ -341,7 +359,7 @@ Report MakePlanReport(const Source& source, const Target& target, const ConvertO
   json.Set("disk_free", free_bytes);
   json.Set("expected_peak_memory", target.plan.peak_memory);
   json.Set("threads", target.threads);
-  json.Set("load", StringList(target.state.load_line));
+  json.Set("load", StringList(LoadLines(target)));
   out.json = ToJson(json) + "\n";
   return out;
 }

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "convert/kinds.h"
 #include "dialects/hf/hf_dialect.h"
+#include "dialects/mcore/keys.h"
 #include "dialects/mcore/mcore_dialect.h"
 #include "formats/dcp/dcp.h"
 #include "formats/safetensors/safetensors.h"
@@ -168,10 +169,7 @@ Slot SlotOfTarget(const Entry& entry) {
     const std::string_view rest = name.substr(kOptim.size());
     return SlotFromName(rest.substr(0, rest.find('/'))).value_or(Slot::kParam);
   }
-  if (name.starts_with("optimizer.state.exp_avg_sq.")) return Slot::kAdamNu;
-  if (name.starts_with("optimizer.state.exp_avg.")) return Slot::kAdamMu;
-  if (name.starts_with("optimizer.state.fp32_param.")) return Slot::kMaster;
-  return Slot::kParam;
+  return dialects::mcore::ParseTensorKey(name).slot.value_or(Slot::kParam);
 }
 
 bool CanReshard(const Source& source, Kind to, const ConvertOptions& options) {
