@@ -28,9 +28,9 @@ bool IsRowOf(std::string_view text, int line, std::string_view hub_name) {
   if (!row.starts_with("[\"")) return false;
   row = row.substr(2, row.find('"', 2) - 2);
   row = row.substr(0, row.find(' '));  // "lm_head.weight ? untied"
-  for (std::int64_t at = 0; at < 16; ++at) {
+  const Result<std::int64_t> names = family::GroupCount(row);
+  for (std::int64_t at = 0; names && at < *names; ++at) {
     if (hub_name.ends_with(family::ExpandGroups(row, at))) return true;
-    if (row.find('{') == std::string_view::npos) break;
   }
   return false;
 }
