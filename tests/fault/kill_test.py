@@ -58,7 +58,7 @@ class Loop:
         self.passed = self.failed = 0
         self.resumed = 0
         self.sources = []
-        for name, layers in (("one", 6), ("two", 5)):
+        for name, layers in (("one", 6), ("two", 4)):
             path = os.path.join(folder, name)
             models.write_llama(path, layers=layers, hidden=512, ffn=1408, heads=8, kv_heads=4, vocab=8000, random=True)
             self.sources.append(path)
