@@ -44,7 +44,14 @@ Status CheckSpace(io::Storage& storage, const Target& target, const io::Staging&
       .WithHint("free some space, or name a target on another file system");
 }
 
-/// Side files go into the staging directory; those of an interrupted run are written again.
+/// A resumed run keeps the tensor files and writes everything else anew.
+Status KeepTensorFiles(const Target& target, io::Staging& staging) {
+  if (!staging.resuming()) return OkStatus();
+  std::vector<std::string> files;
+  for (const FileRef& file : target.placement.catalog.files) files.push_back(file.path);
+  return staging.KeepOnly(files);
+}
+
 Result<std::int64_t> WriteSideFiles(const Source& source, const Target& target, io::Storage& storage, const std::string& dir) {
   std::int64_t written = 0;
   for (const SideFile& file : target.placement.catalog.side_files) {
@@ -53,7 +60,6 @@ Result<std::int64_t> WriteSideFiles(const Source& source, const Target& target, 
     const std::string path = io::JoinPath(dir, file.path);
     const std::string parent = io::ParentPath(path);
     if (parent != dir) CROSSDOCK_RETURN_IF_ERROR(io::MakeDirs(storage, parent));
-    if (io::Exists(storage, path)) CROSSDOCK_RETURN_IF_ERROR(storage.RemoveFile(path));
     CROSSDOCK_RETURN_IF_ERROR(file.bytes ? io::WriteSmallFile(storage, path, *file.bytes)
                                          : io::CopyFile(*source.storage, file.copy_from, storage, path));
     ++written;
@@ -69,7 +75,7 @@ Result<std::int64_t> CountAgain(const Catalog& placed, const Catalog& read, cons
         .WithTensor(tensor)
         .WithExpected(expected)
         .WithFound(found)
-        .WithHint("this is a fault of crossdock or of the file system; nothing was put in place");
+        .WithHint("if an interrupted run was another conversion, start anew with `--force`; else this is a fault of crossdock");
   };
   for (const Entry& entry : placed.entries) {
     const std::int32_t at = read.Find(entry.name);
@@ -137,11 +143,17 @@ class Run {
       : source_(source), target_(*target), storage_(storage), options_(options), hooks_(hooks) {}
 
   Status InStaging(io::Staging& staging) {
+    if (staging.completed()) {
+      // The interrupted run had only its commit left, and Begin has finished that: what is there is counted.
+      result_.outcome.report.tasks_resumed = static_cast<std::int64_t>(target_.plan.tasks.size());
+      return Prove(target_.unit);
+    }
+    CROSSDOCK_RETURN_IF_ERROR(KeepTensorFiles(target_, staging));
     CROSSDOCK_RETURN_IF_ERROR(CheckSpace(storage_, target_, staging));
     CROSSDOCK_RETURN_IF_ERROR(Execute(staging));
     Tell(hooks_, "writing metadata");
     CROSSDOCK_ASSIGN_OR_RETURN(result_.outcome.copied_files, WriteSideFiles(source_, target_, storage_, staging.dir()));
-    CROSSDOCK_RETURN_IF_ERROR(WriteMetadata(staging.dir()));
+    CROSSDOCK_RETURN_IF_ERROR(target_.writer->WriteMetadata(storage_, staging.dir()));
     CROSSDOCK_RETURN_IF_ERROR(Prove(staging.dir()));
     if (hooks_.stop.stop_requested()) return MakeError(ErrorCode::kCancelled, "interrupted before the target was put in place");
     if (!result_.equal) return OkStatus();
@@ -173,15 +185,6 @@ class Run {
                                execute::Execute(target_.plan, *source_.storage, *source_.reader, storage_, staging.dir(),
                                                 target_.placement, *target_.writer, how));
     return OkStatus();
-  }
-
-  Status WriteMetadata(const std::string& dir) {
-    // A resumed run may find metadata that was being written when the first was killed.
-    for (const FileRef& file : target_.writer->MetadataFiles()) {
-      const std::string path = io::JoinPath(dir, file.path);
-      if (io::Exists(storage_, path)) CROSSDOCK_RETURN_IF_ERROR(storage_.RemoveFile(path));
-    }
-    return target_.writer->WriteMetadata(storage_, dir);
   }
 
   Status Prove(const std::string& dir) {

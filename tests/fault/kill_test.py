@@ -107,6 +107,11 @@ class Loop:
             self.resumed += 1
             if not self.check(number, "--resume ended at other bytes", digest_or_none(target) == self.digests[1]):
                 return
+        else:
+            # Killed while it cleaned up: the target is complete, and the next command takes away what is left.
+            status, output = finish(convert(source, target))
+            if not self.check(number, f"an existing target was not refused ({status}): {output}", status == 2):
+                return
         left = [n for n in os.listdir(target) if n.startswith(".")]
         if self.check(number, f"left behind: {left}", not left):
             self.passed += 1
