@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/registry.h"
+
+#include <gtest/gtest.h>
+
+#include "formats/safetensors/header.h"
+#include "io/memory_storage.h"
+#include "result_matchers.h"
+
+namespace crossdock::formats {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr const char* kTorchDist = R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1})";
+
+class Registry : public ::testing::Test {
+ protected:
+  void Put(const std::string& path, const std::string& bytes = "x") {
+    ASSERT_THAT(io::MakeDirs(storage_, io::ParentPath(path)), IsOk());
+    ASSERT_THAT(io::WriteSmallFile(storage_, path, bytes), IsOk());
+  }
+  void PutStep(const std::string& dir, bool complete = true) {
+    Put(dir + "/.metadata");
+    Put(dir + "/__0_0.distcp");
+    if (complete) Put(dir + "/metadata.json", kTorchDist);
+  }
+  void PutWeights(const std::string& path, const std::string& tensor, const safetensors::Metadata& metadata) {
+    Put(path, safetensors::PrintHeader(std::vector<safetensors::HeaderTensor>{{tensor, DType::kU8, {0}, {0, 0}}}, metadata));
+  }
+  Result<Found> Look(const std::string& path, std::optional<std::int64_t> step = std::nullopt, std::optional<Kind> from = std::nullopt) {
+    return Recognise(storage_, path, step, from);
+  }
+  io::MemoryStorage storage_;
+};
+
+TEST_F(Registry, NamesGoBothWays) {
+  for (const Kind kind : {Kind::kHf, Kind::kFullState, Kind::kMegatron, Kind::kMegatronLegacy, Kind::kMegatronZarr, Kind::kDcp,
+                          Kind::kMaxText, Kind::kTunix}) {
+    EXPECT_EQ(KindFromName(KindName(kind)), kind);
+  }
+  EXPECT_EQ(KindFromName("orbax"), std::nullopt);
+}
+
+TEST_F(Registry, TellsFullStateFromHuggingFace) {
+  PutWeights("/hf/model.safetensors", "a", {{"format", "pt"}});
+  PutWeights("/fs/model.safetensors", "param/a", {});
+  PutWeights("/ling/x.safetensors", "a", {{"format", "ling3-muon-full-state-v1"}});
+  ASSERT_OK_AND_ASSIGN(const Found hf, Look("/hf/"));
+  EXPECT_EQ(hf.kind, Kind::kHf);
+  ASSERT_OK_AND_ASSIGN(const Found full_state, Look("/fs"));
+  EXPECT_EQ(full_state.kind, Kind::kFullState);
+  ASSERT_OK_AND_ASSIGN(const Found file, Look("/fs/model.safetensors"));
+  EXPECT_EQ(file.kind, Kind::kFullState);
+  ASSERT_OK_AND_ASSIGN(const Found ling, Look("/ling"));
+  EXPECT_EQ(ling.kind, Kind::kFullState);
+  ASSERT_OK_AND_ASSIGN(const auto reader, Open(storage_, full_state));
+  EXPECT_EQ(reader->catalog().entries.size(), 1U);
+}
+
+TEST_F(Registry, FollowsTheTracker) {  // user case B108
+  PutStep("/run/iter_0000010");
+  PutStep("/run/iter_0000020", false);
+  Put("/run/latest_checkpointed_iteration.txt", "10\n");
+  ASSERT_OK_AND_ASSIGN(const Found found, Look("/run"));
+  EXPECT_EQ(found.path, "/run/iter_0000010");
+  EXPECT_EQ(found.step, 10);
+  EXPECT_EQ(found.run_root, "/run");
+  EXPECT_FALSE(found.release);
+  EXPECT_THAT(Look("/run", 20), IsError(ErrorCode::kIncomplete, AllOf(HasSubstr("iter_0000020"), HasSubstr("metadata.json"))));
+  EXPECT_THAT(Look("/run/iter_0000020"), IsError(ErrorCode::kIncomplete, HasSubstr("incomplete")));
+  EXPECT_THAT(Look("/run", 30), IsError(ErrorCode::kIncomplete, AllOf(HasSubstr("no step 30"), HasSubstr("iter_0000010"))));
+}
+
+TEST_F(Registry, WithoutTrackerTakesTheHighestCompleteStepByNumber) {  // B108, B109
+  PutStep("/run/iter_0000500");
+  PutStep("/run/iter_10000000");
+  PutStep("/run/iter_20000000", false);
+  ASSERT_OK_AND_ASSIGN(const Found found, Look("/run"));
+  EXPECT_EQ(found.step, 10000000);
+  EXPECT_THAT(found.notices, Contains(HasSubstr("`iter_20000000` is incomplete")));
+  EXPECT_THAT(found.notices, Contains(HasSubstr("no tracker file")));
+  ASSERT_OK_AND_ASSIGN(const Found asked, Look("/run", 500));
+  EXPECT_EQ(asked.path, "/run/iter_0000500");
+}
+
+TEST_F(Registry, ReadsRelease) {
+  PutStep("/run/release");
+  Put("/run/latest_checkpointed_iteration.txt", "release");
+  ASSERT_OK_AND_ASSIGN(const Found found, Look("/run"));
+  EXPECT_TRUE(found.release);
+  EXPECT_EQ(found.step, 0);
+  ASSERT_OK_AND_ASSIGN(const Found direct, Look("/run/release"));
+  EXPECT_TRUE(direct.release);
+  EXPECT_EQ(direct.run_root, "/run");
+}
+
+TEST_F(Registry, TrackerMayBeWrong) {
+  PutStep("/run/iter_0000010");
+  Put("/run/latest_checkpointed_iteration.txt", "20");
+  EXPECT_THAT(Look("/run"), IsError(ErrorCode::kIncomplete, AllOf(HasSubstr("iter_0000020"), HasSubstr("`iter_0000010`"))));
+  Put("/other/latest_checkpointed_iteration.txt", "soon");
+  EXPECT_THAT(Look("/other"), IsError(ErrorCode::kCorrupt, HasSubstr("soon")));
+}
+
+TEST_F(Registry, OneStepTakesNoOtherStep) {  // B132
+  PutStep("/run/iter_0000010");
+  ASSERT_OK_AND_ASSIGN(const Found found, Look("/run/iter_0000010", 10));
+  EXPECT_EQ(found.step, 10);
+  EXPECT_THAT(found.notices, IsEmpty());
+  EXPECT_THAT(Look("/run/iter_0000010", 20), IsError(ErrorCode::kUsage, HasSubstr("step 10")));
+}
+
+TEST_F(Registry, WrongLevelListsWhatLiesBelow) {  // B132
+  PutStep("/top/exp1/iter_0000010");
+  Put("/top/exp1/latest_checkpointed_iteration.txt", "10");
+  PutWeights("/top/models/tiny/model.safetensors", "a", {});
+  EXPECT_THAT(Look("/top"), IsError(ErrorCode::kIncomplete, AllOf(HasSubstr("`exp1`"), HasSubstr("`models/tiny`"))));
+  EXPECT_THAT(Look("/nowhere"), IsError(ErrorCode::kIncomplete, HasSubstr("/nowhere")));
+  EXPECT_THAT(Look("/run/iter_0000010/.metadata").has_value(), false);
+}
+
+TEST_F(Registry, WrongFromIsToldAndRefused) {  // B134
+  PutStep("/run/iter_0000010");
+  EXPECT_THAT(Look("/run", std::nullopt, Kind::kHf), IsError(ErrorCode::kUsage, AllOf(HasSubstr("`hf`"), HasSubstr("`megatron`"))));
+  EXPECT_THAT(Look("/run", std::nullopt, Kind::kMegatron), IsOk());
+}
+
+struct PlannedCase {
+  const char* name;
+  std::vector<std::pair<std::string, std::string>> files;
+};
+void PrintTo(const PlannedCase& c, std::ostream* out) { *out << c.name; }
+class Planned : public ::testing::TestWithParam<PlannedCase> {};
+
+TEST_P(Planned, IsRefusedByName) {
+  io::MemoryStorage storage;
+  for (const auto& [path, bytes] : GetParam().files) {
+    ASSERT_THAT(io::MakeDirs(storage, io::ParentPath(path)), IsOk());
+    ASSERT_THAT(io::WriteSmallFile(storage, path, bytes), IsOk());
+  }
+  std::string kind = GetParam().name;
+  std::replace(kind.begin(), kind.end(), '_', '-');
+  EXPECT_THAT(Recognise(storage, "/c", std::nullopt, std::nullopt),
+              IsError(ErrorCode::kUnsupported, AllOf(HasSubstr("`" + kind + "`"), HasSubstr("planned"))));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Planned,
+    ::testing::Values(PlannedCase{"megatron_legacy", {{"/c/iter_0000001/mp_rank_00/model_optim_rng.pt", "x"}}},
+                      PlannedCase{"megatron_zarr", {{"/c/iter_0000001/metadata.json", R"({"sharded_backend": "zarr"})"}}},
+                      PlannedCase{"dcp", {{"/c/.metadata", "x"}, {"/c/__0_0.distcp", "x"}}},
+                      PlannedCase{"maxtext", {{"/c/12/_CHECKPOINT_METADATA", "{}"}, {"/c/12/items/_METADATA", "{}"}}},
+                      PlannedCase{"tunix", {{"/c/_CHECKPOINT_METADATA", "{}"}, {"/c/model_params/_METADATA", "{}"}}}),
+    [](const auto& row) { return std::string(row.param.name); });
+
+}  // namespace
+}  // namespace crossdock::formats
