@@ -64,7 +64,9 @@ float FromF16(std::uint16_t h) {
 
 void ToFloats(const std::byte* from, DType type, float* out, std::int64_t n) {
   switch (type) {
-    case DType::kF32: std::memcpy(out, from, static_cast<std::size_t>(n) * sizeof(float)); return;
+    case DType::kF32:
+      std::memcpy(out, from, static_cast<std::size_t>(n) * sizeof(float));
+      return;
     case DType::kF64:
       for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(Get<double>(from, i));
       return;
@@ -81,7 +83,9 @@ void ToFloats(const std::byte* from, DType type, float* out, std::int64_t n) {
 
 void FromFloats(const float* in, std::byte* to, DType type, std::int64_t n) {
   switch (type) {
-    case DType::kF32: std::memcpy(to, in, static_cast<std::size_t>(n) * sizeof(float)); return;
+    case DType::kF32:
+      std::memcpy(to, in, static_cast<std::size_t>(n) * sizeof(float));
+      return;
     case DType::kF64:
       for (std::int64_t i = 0; i < n; ++i) Put(to, i, static_cast<double>(in[i]));
       return;

@@ -80,16 +80,21 @@ void CopyRow(const std::byte* from, std::byte* to, const StrideDim& d) {
 
 void CopyRowOf(const std::byte* from, std::byte* to, const StrideDim& d, std::int64_t element) {
   switch (element) {
-    case 1: return CopyRow<std::uint8_t>(from, to, d);
-    case 2: return CopyRow<std::uint16_t>(from, to, d);
-    case 4: return CopyRow<std::uint32_t>(from, to, d);
-    case 8: return CopyRow<std::uint64_t>(from, to, d);
-    default: CROSSDOCK_CHECK(false);
+    case 1:
+      return CopyRow<std::uint8_t>(from, to, d);
+    case 2:
+      return CopyRow<std::uint16_t>(from, to, d);
+    case 4:
+      return CopyRow<std::uint32_t>(from, to, d);
+    case 8:
+      return CopyRow<std::uint64_t>(from, to, d);
+    default:
+      CROSSDOCK_CHECK(false);
   }
 }
 
 /// The loop that steps by one element on the given side, or `none`.
-template <std::int64_t StrideDim::*kStride>
+template <std::int64_t StrideDim::* kStride>
 std::size_t UnitLoop(const Loops& loops) {
   for (std::size_t i = loops.size; i > 0; --i) {
     if (loops.dims[i - 1].*kStride == 1) return i - 1;

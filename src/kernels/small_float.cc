@@ -13,17 +13,22 @@ namespace {
 struct Layout {
   int mantissa_bits;
   int bias;
-  bool has_infinity;   ///< the top exponent is infinity and NaN
-  bool fnuz;           ///< 0x80 is NaN, no negative zero
+  bool has_infinity;  ///< the top exponent is infinity and NaN
+  bool fnuz;          ///< 0x80 is NaN, no negative zero
 };
 
 Layout LayoutOf(DType type) {
   switch (type) {
-    case DType::kF8E4M3: return {3, 7, false, false};
-    case DType::kF8E5M2: return {2, 15, true, false};
-    case DType::kF8E4M3FNUZ: return {3, 8, false, true};
-    case DType::kF8E5M2FNUZ: return {2, 16, false, true};
-    default: CROSSDOCK_CHECK(false);
+    case DType::kF8E4M3:
+      return {3, 7, false, false};
+    case DType::kF8E5M2:
+      return {2, 15, true, false};
+    case DType::kF8E4M3FNUZ:
+      return {3, 8, false, true};
+    case DType::kF8E5M2FNUZ:
+      return {2, 16, false, true};
+    default:
+      CROSSDOCK_CHECK(false);
   }
 }
 
@@ -53,8 +58,8 @@ std::uint8_t EncodeE8M0(float value) {
 }  // namespace
 
 bool IsSmallFloat(DType type) {
-  return type == DType::kF8E4M3 || type == DType::kF8E5M2 || type == DType::kF8E4M3FNUZ ||
-         type == DType::kF8E5M2FNUZ || type == DType::kF8E8M0;
+  return type == DType::kF8E4M3 || type == DType::kF8E5M2 || type == DType::kF8E4M3FNUZ || type == DType::kF8E5M2FNUZ ||
+         type == DType::kF8E8M0;
 }
 
 float DecodeSmallFloat(std::uint8_t bits, DType type) {

@@ -72,8 +72,8 @@ void Tile4x4(const std::byte* from, std::int64_t from_bytes, std::byte* to, std:
 
 /// Whole register tiles first, then the ragged right and lower edges.
 template <typename T, std::int64_t kTile, void (*kTileFn)(const std::byte*, std::int64_t, std::byte*, std::int64_t)>
-void SseBlock(const std::byte* from, std::int64_t from_stride, std::byte* to, std::int64_t to_stride,
-              std::int64_t rows, std::int64_t cols) {
+void SseBlock(const std::byte* from, std::int64_t from_stride, std::byte* to, std::int64_t to_stride, std::int64_t rows,
+              std::int64_t cols) {
   constexpr auto kSize = static_cast<std::int64_t>(sizeof(T));
   const std::int64_t whole_rows = rows - rows % kTile;
   const std::int64_t whole_cols = cols - cols % kTile;
@@ -84,8 +84,8 @@ void SseBlock(const std::byte* from, std::int64_t from_stride, std::byte* to, st
     }
   }
   if (whole_cols < cols) {
-    ScalarBlock<T>(from + whole_cols * from_stride * kSize, from_stride, to + whole_cols * kSize, to_stride,
-                   whole_rows, cols - whole_cols);
+    ScalarBlock<T>(from + whole_cols * from_stride * kSize, from_stride, to + whole_cols * kSize, to_stride, whole_rows,
+                   cols - whole_cols);
   }
   if (whole_rows < rows) {
     ScalarBlock<T>(from + whole_rows * kSize, from_stride, to + whole_rows * to_stride * kSize, to_stride,
@@ -95,19 +95,26 @@ void SseBlock(const std::byte* from, std::int64_t from_stride, std::byte* to, st
 
 #endif
 
-void OneBlock(const std::byte* from, std::int64_t from_stride, std::byte* to, std::int64_t to_stride,
-              std::int64_t rows, std::int64_t cols, std::int64_t element) {
+void OneBlock(const std::byte* from, std::int64_t from_stride, std::byte* to, std::int64_t to_stride, std::int64_t rows,
+              std::int64_t cols, std::int64_t element) {
   switch (element) {
-    case 1: return ScalarBlock<std::uint8_t>(from, from_stride, to, to_stride, rows, cols);
+    case 1:
+      return ScalarBlock<std::uint8_t>(from, from_stride, to, to_stride, rows, cols);
 #if defined(__SSE2__)
-    case 2: return SseBlock<std::uint16_t, 8, Tile8x8>(from, from_stride, to, to_stride, rows, cols);
-    case 4: return SseBlock<std::uint32_t, 4, Tile4x4>(from, from_stride, to, to_stride, rows, cols);
+    case 2:
+      return SseBlock<std::uint16_t, 8, Tile8x8>(from, from_stride, to, to_stride, rows, cols);
+    case 4:
+      return SseBlock<std::uint32_t, 4, Tile4x4>(from, from_stride, to, to_stride, rows, cols);
 #else
-    case 2: return ScalarBlock<std::uint16_t>(from, from_stride, to, to_stride, rows, cols);
-    case 4: return ScalarBlock<std::uint32_t>(from, from_stride, to, to_stride, rows, cols);
+    case 2:
+      return ScalarBlock<std::uint16_t>(from, from_stride, to, to_stride, rows, cols);
+    case 4:
+      return ScalarBlock<std::uint32_t>(from, from_stride, to, to_stride, rows, cols);
 #endif
-    case 8: return ScalarBlock<std::uint64_t>(from, from_stride, to, to_stride, rows, cols);
-    default: CROSSDOCK_CHECK(false);
+    case 8:
+      return ScalarBlock<std::uint64_t>(from, from_stride, to, to_stride, rows, cols);
+    default:
+      CROSSDOCK_CHECK(false);
   }
 }
 

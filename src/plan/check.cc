@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/check.h"
 
-#include <fmt/format.h>
-
 #include <string>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "base/checked_math.h"
 #include "plan/problems.h"
@@ -22,7 +22,8 @@ Status Problems::ToStatus() const {
   }
   if (count_ > named_.size()) list += fmt::format("; and {} more", count_ - named_.size());
   Error out = MakeError(named_[0].code, fmt::format("{} contradictions between the checkpoint and what is to be "
-                                                    "written: {}", count_, list));
+                                                    "written: {}",
+                                                    count_, list));
   out.hint = named_[0].hint;
   return out;
 }

@@ -83,8 +83,8 @@ std::vector<std::int32_t> ChunkIndex::Overlapping(const Box& region) const {
   } else {
     const auto box = [&](std::int32_t i) -> const Box& { return entry_->chunks[static_cast<std::size_t>(i)].box; };
     const std::int64_t end = region.offsets[0] + region.sizes[0];
-    const auto stop = std::partition_point(order_.begin(), order_.end(),
-                                           [&](std::int32_t i) { return box(i).offsets[0] < end; });
+    const auto stop =
+        std::partition_point(order_.begin(), order_.end(), [&](std::int32_t i) { return box(i).offsets[0] < end; });
     for (auto k = static_cast<std::size_t>(stop - order_.begin()); k > 0 && reach_[k - 1] > region.offsets[0]; --k) {
       if (Intersect(box(order_[k - 1]), region)) out.push_back(order_[k - 1]);
     }

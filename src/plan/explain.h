@@ -15,18 +15,18 @@ namespace crossdock::plan {
 
 struct SlotTotals {
   Slot slot = Slot::kParam;
-  std::int64_t tensors = 0;        ///< of the target
+  std::int64_t tensors = 0;  ///< of the target
   std::int64_t bytes_read = 0;
   std::int64_t bytes_written = 0;
 };
 
 struct PlanSummary {
-  std::int64_t total_bytes = 0;      ///< of all files that will be there
-  std::vector<FileRef> files;        ///< tensors' files, then side files, then the format's own
-  std::vector<SlotTotals> slots;     ///< those that occur
+  std::int64_t total_bytes = 0;   ///< of all files that will be there
+  std::vector<FileRef> files;     ///< tensors' files, then side files, then the format's own
+  std::vector<SlotTotals> slots;  ///< those that occur
   std::int64_t tensors = 0;
   std::int64_t tasks = 0;
-  std::int64_t reads = 0;            ///< boxes that are read
+  std::int64_t reads = 0;  ///< boxes that are read
   std::int64_t largest_task = 0;
   std::int64_t bytes_read = 0;
   std::int64_t bytes_written = 0;

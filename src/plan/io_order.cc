@@ -71,8 +71,8 @@ std::vector<Task> InSourceOrder(std::vector<Task> tasks, const Catalog& source) 
 std::vector<Task> JoinSmall(std::vector<Task> tasks, std::int64_t limit) {
   std::vector<Task> out;
   for (Task& task : tasks) {
-    const bool joins = !out.empty() && !task.quantize && !out.back().quantize &&
-                       out.back().buffer_bytes + task.buffer_bytes <= limit;
+    const bool joins =
+        !out.empty() && !task.quantize && !out.back().quantize && out.back().buffer_bytes + task.buffer_bytes <= limit;
     if (joins) {
       Append(out.back(), std::move(task));
     } else {

@@ -14,10 +14,10 @@
 namespace crossdock::plan {
 
 struct Job {
-  expr::Expr expr;                         ///< simplified; of a pair: the input that is quantized
-  std::int32_t entry = 0;                  ///< target entry; of a pair: that of q
-  std::int32_t scales = -1;                ///< target entry of s, -1 when the job is no pair
-  expr::BlockFormat block;                 ///< of a pair
+  expr::Expr expr;           ///< simplified; of a pair: the input that is quantized
+  std::int32_t entry = 0;    ///< target entry; of a pair: that of q
+  std::int32_t scales = -1;  ///< target entry of s, -1 when the job is no pair
+  expr::BlockFormat block;   ///< of a pair
   [[nodiscard]] bool is_pair() const { return scales >= 0; }
 };
 

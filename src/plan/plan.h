@@ -21,27 +21,27 @@ namespace crossdock::plan {
 
 /// A box of a stored source chunk, held row-major in the task's buffer at `buffer_offset`.
 struct Read {
-  std::int32_t entry = 0;            ///< index into the source catalog
+  std::int32_t entry = 0;  ///< index into the source catalog
   std::int32_t chunk = 0;
-  Box box;                           ///< relative to the chunk
-  std::int64_t buffer_offset = 0;    ///< bytes, a multiple of 64
+  Box box;                         ///< relative to the chunk
+  std::int64_t buffer_offset = 0;  ///< bytes, a multiple of 64
   std::int64_t bytes = 0;
 };
 
 /// A box of a placed target chunk, held row-major in the task's buffer.
 struct Output {
-  std::int32_t entry = 0;            ///< index into the target catalog
+  std::int32_t entry = 0;  ///< index into the target catalog
   std::int32_t chunk = 0;
-  Box box;                           ///< relative to the chunk
-  std::int64_t buffer_offset = 0;    ///< bytes, a multiple of 64
+  Box box;                         ///< relative to the chunk
+  std::int64_t buffer_offset = 0;  ///< bytes, a multiple of 64
   std::int64_t bytes = 0;
 };
 
 /// Elements from a read (or zeros when read < 0) to an output, or to the scratch of a quantize step.
 struct Move {
-  std::int32_t read = -1;            ///< index into Task::reads
-  std::int32_t output = 0;           ///< index into Task::outputs; ignored when the task quantizes
-  expr::StridedCopy copy;            ///< in elements, relative to the two boxes
+  std::int32_t read = -1;   ///< index into Task::reads
+  std::int32_t output = 0;  ///< index into Task::outputs; ignored when the task quantizes
+  expr::StridedCopy copy;   ///< in elements, relative to the two boxes
   DType from = DType::kF32;
   DType to = DType::kF32;
   std::vector<expr::ElementOp> ops;  ///< empty: bytes are moved
@@ -54,7 +54,7 @@ struct Quantize {
   DType dtype = DType::kBF16;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  std::int64_t scratch_offset = 0;   ///< bytes in the task's buffer
+  std::int64_t scratch_offset = 0;  ///< bytes in the task's buffer
   std::int32_t q_output = 0;
   std::int32_t s_output = 0;
 };
@@ -64,16 +64,16 @@ struct Task {
   std::vector<Output> outputs;
   std::vector<Move> moves;
   std::optional<Quantize> quantize;
-  std::int64_t buffer_bytes = 0;     ///< outputs + scratch + reads; a multiple of 64
+  std::int64_t buffer_bytes = 0;  ///< outputs + scratch + reads; a multiple of 64
 };
 
 struct Plan {
   std::vector<Task> tasks;
-  std::int64_t bytes_read = 0;       ///< tensor bytes
-  std::int64_t bytes_written = 0;    ///< tensor bytes
-  std::int64_t task_bytes = 0;       ///< no task's buffer_bytes is larger
-  std::int64_t peak_memory = 0;      ///< see planner.h
-  std::string hash;                  ///< of everything that decides the output's bytes (resume, receipts)
+  std::int64_t bytes_read = 0;     ///< tensor bytes
+  std::int64_t bytes_written = 0;  ///< tensor bytes
+  std::int64_t task_bytes = 0;     ///< no task's buffer_bytes is larger
+  std::int64_t peak_memory = 0;    ///< see planner.h
+  std::string hash;                ///< of everything that decides the output's bytes (resume, receipts)
 };
 
 }  // namespace crossdock::plan

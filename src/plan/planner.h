@@ -17,8 +17,8 @@ namespace crossdock::plan {
 struct PlanOptions {
   std::int64_t memory = std::int64_t{512} << 20U;  ///< bytes for buffers of all threads together, catalogs included
   int threads = 1;
-  bool contiguous_outputs = false;                 ///< the writer wants a CRC-32 for each chunk
-  std::int64_t task_bytes = 0;                     ///< the bound of a task's buffer; 0: from `memory`, see tiles.h
+  bool contiguous_outputs = false;  ///< the writer wants a CRC-32 for each chunk
+  std::int64_t task_bytes = 0;      ///< the bound of a task's buffer; 0: from `memory`, see tiles.h
 };
 
 /// Makes and checks the plan. `exprs[i]` gives entry i of `target`; its leaf ordinals are entry indices of `source`.
@@ -30,7 +30,7 @@ struct PlanOptions {
 /// peak_memory = catalogs and plan + min(threads x largest task, what the budget leaves); a library's own tables, the
 /// program and the page cache are not in it.
 /// Threads: pure.
-[[nodiscard]] Result<Plan> MakePlan(const Catalog& source, const Catalog& target,
-                                    std::span<const expr::Expr> exprs, const PlanOptions& options);
+[[nodiscard]] Result<Plan> MakePlan(const Catalog& source, const Catalog& target, std::span<const expr::Expr> exprs,
+                                    const PlanOptions& options);
 
 }  // namespace crossdock::plan

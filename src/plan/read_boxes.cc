@@ -10,9 +10,9 @@
 namespace crossdock::plan {
 namespace {
 
-constexpr std::int64_t kShortRun = 4096;     ///< bytes; below this many small reads are worse than waste
-constexpr std::int64_t kFewRuns = 64;        ///< so many reads are fine whatever their size
-constexpr std::int64_t kWasteShare = 64;     ///< a box may hold 1/64 more than was asked for
+constexpr std::int64_t kShortRun = 4096;  ///< bytes; below this many small reads are worse than waste
+constexpr std::int64_t kFewRuns = 64;     ///< so many reads are fine whatever their size
+constexpr std::int64_t kWasteShare = 64;  ///< a box may hold 1/64 more than was asked for
 
 bool Dense(std::int64_t box_count, std::int64_t asked) { return box_count - asked <= asked / kWasteShare; }
 
@@ -42,9 +42,9 @@ std::optional<std::size_t> GapLoop(const expr::Piece& piece) {
   for (std::size_t k = 0; k < piece.loops.size(); ++k) {
     const expr::Loop& l = piece.loops[k];
     if (l.count <= 1 || std::abs(l.leaf_step) <= InnerSpan(piece, k)) continue;
-    const bool outer = !best || l.leaf_axis < piece.loops[*best].leaf_axis ||
-                       (l.leaf_axis == piece.loops[*best].leaf_axis &&
-                        std::abs(l.leaf_step) > std::abs(piece.loops[*best].leaf_step));
+    const bool outer =
+        !best || l.leaf_axis < piece.loops[*best].leaf_axis ||
+        (l.leaf_axis == piece.loops[*best].leaf_axis && std::abs(l.leaf_step) > std::abs(piece.loops[*best].leaf_step));
     if (outer) best = k;
   }
   return best;

@@ -15,8 +15,8 @@
 namespace crossdock::plan {
 
 struct ReadBox {
-  Box box;                           ///< in the leaf's coordinates
-  std::vector<expr::Piece> pieces;   ///< whose leaf side lies in the box
+  Box box;                          ///< in the leaf's coordinates
+  std::vector<expr::Piece> pieces;  ///< whose leaf side lies in the box
 };
 
 /// REQUIRES: every piece lies in `chunk`. The order of the answer is that of the boxes' first elements.

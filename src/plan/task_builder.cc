@@ -119,8 +119,8 @@ Task TaskBuilder::Build(const Job& job, const Box& tile) {
   }
   for (const Place& p : places) {
     const Entry& entry = EntryAt(*target_, p.entry);
-    task.outputs.push_back({p.entry, p.chunk, Relative(p.box, ChunkAt(entry, p.chunk).box), 0,
-                            p.box.count() * ElementSize(entry.dtype)});
+    task.outputs.push_back(
+        {p.entry, p.chunk, Relative(p.box, ChunkAt(entry, p.chunk).box), 0, p.box.count() * ElementSize(entry.dtype)});
   }
   // Where elements go: the outputs, or the scratch, which is the tile itself.
   const std::vector<Place> sinks = job.is_pair() ? std::vector<Place>{{0, 0, tile}} : std::move(places);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/small_float.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
 #include <random>
+
+#include <gtest/gtest.h>
 
 #include "nearest.h"
 
@@ -14,10 +14,10 @@ namespace {
 
 struct Format {
   DType dtype;
-  std::uint8_t largest;       ///< code of the largest finite value
-  double largest_value;       ///< from the specifications
+  std::uint8_t largest;  ///< code of the largest finite value
+  double largest_value;  ///< from the specifications
   double smallest_value;
-  std::uint8_t over;          ///< what a positive overflow becomes
+  std::uint8_t over;  ///< what a positive overflow becomes
 };
 
 class SmallFloats : public testing::TestWithParam<Format> {};

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "naive.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <random>
+
+#include <gtest/gtest.h>
 
 #include "kernels/cast.h"
 #include "kernels/copy_strided.h"
@@ -72,8 +72,12 @@ Array Movement(const expr::Expr& node, const std::vector<Array>& in) {
         case expr::Op::kTranspose:
           for (std::size_t i = 0; i < to.size(); ++i) to[i] = at[Size(node->axes[i])];
           break;
-        case expr::Op::kReverse: to[axis] = part.shape[axis] - 1 - at[axis]; break;
-        case expr::Op::kConcat: to[axis] += base; break;
+        case expr::Op::kReverse:
+          to[axis] = part.shape[axis] - 1 - at[axis];
+          break;
+        case expr::Op::kConcat:
+          to[axis] += base;
+          break;
         case expr::Op::kPad:
           for (std::size_t i = 0; i < to.size(); ++i) to[i] += node->offsets[i];
           break;
@@ -83,7 +87,8 @@ Array Movement(const expr::Expr& node, const std::vector<Array>& in) {
             if (to[i] < 0 || to[i] >= node->shape[i]) return;
           }
           break;
-        default: FAIL() << "no movement";
+        default:
+          FAIL() << "no movement";
       }
       CopyElement(part, at, out, to);
     });
@@ -116,14 +121,16 @@ Array Evaluate(const expr::Expr& root, const std::vector<Array>& leaves) {
   switch (root->op) {
     case expr::Op::kCast:
     case expr::Op::kScale:
-    case expr::Op::kOffset: return Elementwise(root, in[0]);
+    case expr::Op::kOffset:
+      return Elementwise(root, in[0]);
     case expr::Op::kQuantizeValues:
     case expr::Op::kQuantizeScales: {
       Array q, s;
       NaiveQuantize(in[0], root->block, q, s);
       return root->op == expr::Op::kQuantizeValues ? q : s;
     }
-    default: return Movement(root, in);
+    default:
+      return Movement(root, in);
   }
 }
 
@@ -291,8 +298,7 @@ void RunTask(const Task& task, const MemoryCheckpoint& source, MemoryCheckpoint&
     });
   }
   for (const Move& m : task.moves) {
-    const std::int64_t to =
-        task.quantize ? task.quantize->scratch_offset : task.outputs[Size(m.output)].buffer_offset;
+    const std::int64_t to = task.quantize ? task.quantize->scratch_offset : task.outputs[Size(m.output)].buffer_offset;
     const std::byte* from = m.read < 0 ? nullptr : buffer.data() + task.reads[Size(m.read)].buffer_offset;
     RunMove(m, from, buffer.data() + to);
   }

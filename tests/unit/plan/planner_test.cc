@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/planner.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <algorithm>
 
 #include "naive.h"
 #include "result_matchers.h"
@@ -60,17 +60,15 @@ TEST(MakePlan, ReshardsAnAdamSlotFromTp4ToTp2Pp2) {
   constexpr std::int64_t kLayers = 4, kHidden = 32, kGroups = 4, kGroupRows = 24;
   const Shape qkv = {kLayers, kGroups * kGroupRows, kHidden};
   const Shape proj = {kLayers, kHidden, 64};
-  const MemoryCheckpoint source =
-      Filled({MakeEntry("proj", DType::kF32, proj, Grid(proj, {1, 1, 4}), Slot::kAdamMu),
-              MakeEntry("qkv", DType::kF32, qkv, Grid(qkv, {1, 4, 1}), Slot::kAdamMu)},
-             4);
+  const MemoryCheckpoint source = Filled({MakeEntry("proj", DType::kF32, proj, Grid(proj, {1, 1, 4}), Slot::kAdamMu),
+                                          MakeEntry("qkv", DType::kF32, qkv, Grid(qkv, {1, 4, 1}), Slot::kAdamMu)},
+                                         4);
   MemoryCheckpoint target = Place({MakeEntry("proj", DType::kF32, proj, Grid(proj, {2, 1, 2}), Slot::kAdamMu),
                                    MakeEntry("qkv", DType::kF32, qkv, Grid(qkv, {2, 2, 1}), Slot::kAdamMu)},
                                   4);
   const std::vector<expr::Expr> exprs = {LeafOf(source, 0), LeafOf(source, 1)};
   for (const bool contiguous : {false, true}) {
-    ASSERT_OK_AND_ASSIGN(const Plan plan,
-                         MakePlan(source.catalog, target.catalog, exprs, Small(4096, contiguous)));
+    ASSERT_OK_AND_ASSIGN(const Plan plan, MakePlan(source.catalog, target.catalog, exprs, Small(4096, contiguous)));
     ExpectPlanGives(plan, source, target, exprs);
     EXPECT_EQ(plan.bytes_read, plan.bytes_written);
     EXPECT_GT(plan.tasks.size(), 10U);
@@ -127,8 +125,8 @@ TEST(MakePlan, QuantizesAPairInWholeBlocks) {
   ASSERT_OK_AND_ASSIGN(const expr::Expr s, expr::QuantizeScales(w, block));
   const std::vector<Box> halves = {{{0, 0}, {24, 70}}, {{24, 0}, {37, 70}}};
   const std::vector<Box> scale_columns = {{{0, 0}, {8, 2}}, {{0, 2}, {8, 3}}};
-  MemoryCheckpoint target = Place({MakeEntry("w", DType::kF8E4M3, {61, 70}, halves),
-                                   MakeEntry("w_scale_inv", DType::kF32, {8, 5}, scale_columns)});
+  MemoryCheckpoint target = Place(
+      {MakeEntry("w", DType::kF8E4M3, {61, 70}, halves), MakeEntry("w_scale_inv", DType::kF32, {8, 5}, scale_columns)});
   const std::vector<expr::Expr> exprs = {q, s};
   ASSERT_OK_AND_ASSIGN(const Plan plan, MakePlan(source.catalog, target.catalog, exprs, Small(2048)));
   ExpectPlanGives(plan, source, target, exprs);
@@ -158,8 +156,7 @@ TEST(MakePlan, TakesAFusedTensorApartWithoutReadingTwice) {
   constexpr std::int64_t kGroups = 4, kQ = 6, kHead = 16, kHidden = 24;
   const std::int64_t rows = kGroups * (kQ + 2) * kHead;
   const MemoryCheckpoint source = Filled({MakeEntry("qkv", DType::kBF16, {rows, kHidden})}, 1);
-  ASSERT_OK_AND_ASSIGN(const expr::Expr groups,
-                       expr::Reshape(LeafOf(source, 0), {kGroups, (kQ + 2) * kHead, kHidden}));
+  ASSERT_OK_AND_ASSIGN(const expr::Expr groups, expr::Reshape(LeafOf(source, 0), {kGroups, (kQ + 2) * kHead, kHidden}));
   std::vector<expr::Expr> exprs;
   std::vector<Entry> entries;
   const auto part = [&](std::string name, std::int64_t at, std::int64_t heads) {
@@ -180,10 +177,8 @@ TEST(MakePlan, TakesAFusedTensorApartWithoutReadingTwice) {
 }
 
 TEST(MakePlan, JoinsSmallTensorsAndReadsThemInTheOrderOfTheirFile) {
-  const MemoryCheckpoint source =
-      Filled({MakeEntry("a", DType::kF32, {6, 8}), MakeEntry("b", DType::kF32, {10, 8}),
-              MakeEntry("c", DType::kF32, {4})},
-             1);
+  const MemoryCheckpoint source = Filled(
+      {MakeEntry("a", DType::kF32, {6, 8}), MakeEntry("b", DType::kF32, {10, 8}), MakeEntry("c", DType::kF32, {4})}, 1);
   ASSERT_OK_AND_ASSIGN(const expr::Expr both, expr::Concat({LeafOf(source, 1), LeafOf(source, 0)}, 0));
   MemoryCheckpoint target = Place({MakeEntry("both", DType::kF32, {16, 8}), MakeEntry("c", DType::kF32, {4})});
   const std::vector<expr::Expr> exprs = {both, LeafOf(source, 2)};
@@ -196,10 +191,9 @@ TEST(MakePlan, JoinsSmallTensorsAndReadsThemInTheOrderOfTheirFile) {
 }
 
 TEST(MakePlan, PadsWithZerosAndCopiesScalarsIntegersAndEmptyTensors) {
-  const MemoryCheckpoint source =
-      Filled({MakeEntry("embedding", DType::kBF16, {5, 6}), MakeEntry("empty", DType::kF32, {0, 4}),
-              MakeEntry("step", DType::kI64, {})},
-             1);
+  const MemoryCheckpoint source = Filled({MakeEntry("embedding", DType::kBF16, {5, 6}),
+                                          MakeEntry("empty", DType::kF32, {0, 4}), MakeEntry("step", DType::kI64, {})},
+                                         1);
   ASSERT_OK_AND_ASSIGN(const expr::Expr padded, expr::Pad(LeafOf(source, 0), {0, 0}, {8, 6}));
   const Shape shape = {8, 6};
   MemoryCheckpoint target = Place({MakeEntry("embedding", DType::kBF16, shape, Grid(shape, {2, 1})),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Random trees between random chunk grids: whatever the shapes, a plan gives what the expression says.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <numeric>
 #include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "naive.h"
 #include "plan/planner.h"
@@ -105,7 +105,8 @@ class Maker {
         CROSSDOCK_ASSIGN_OR_RETURN(expr::Expr e, Tree(shape, other, depth - 1));
         return expr::Cast(e, dtype);
       }
-      default: break;
+      default:
+        break;
     }
     entries_.push_back(MakeEntry("t" + std::to_string(entries_.size()), dtype, shape, RandomBoxes(shape)));
     return expr::Leaf(static_cast<int>(entries_.size()) - 1, dtype, shape);
