@@ -83,7 +83,9 @@ std::string CountsLine(const std::string& name, const verify::Counts& c) {
 }
 
 std::string ComparisonText(const verify::Comparison& c) {
-  std::string out = c.passed ? "equal\n" : "DIFFERENT\n";
+  // Equal weights do not make equal models: the first line says so when the configuration decides.
+  const bool other_model = std::ranges::any_of(c.config_differences, [](const auto& d) { return d.consequence == 2; });
+  std::string out = !c.passed ? "DIFFERENT\n" : other_model ? "equal tensors, but the configuration differs\n" : "equal\n";
   out += fmt::format("{:<9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "slot", "A", "B", "identical", "exact", "close", "different");
   for (const auto& [slot, counts] : c.slots) out += CountsLine(slot, counts);
   out += CountsLine("total", c.total);
@@ -172,7 +174,7 @@ Result<verify::Comparison> CompareSources(const Source& a, const Source& b, cons
   CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> tokenizers, CompareTokenizers(a, b));
   for (const std::string& line : tokenizers) {
     const std::size_t colon = line.find(": ");
-    out.config_differences.push_back({line.substr(0, colon), line.substr(colon + 2), "", 1});
+    out.config_differences.push_back({line.substr(0, colon), "its own bytes", line.substr(colon + 2), 1});
   }
   std::ranges::stable_sort(out.config_differences, [](const auto& p, const auto& q) { return p.consequence > q.consequence; });
   return out;

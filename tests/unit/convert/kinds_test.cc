@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "convert/kinds.h"
+
+#include "result_matchers.h"
+
+namespace crossdock::convert {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StrEq;
+
+TEST(Kinds, ListsEveryFormatOnce) {
+  for (const KindSpec& spec : KindTable()) {
+    EXPECT_EQ(&SpecOf(spec.kind), &spec);
+    EXPECT_EQ(formats::KindFromName(formats::KindName(spec.kind)), spec.kind);
+  }
+}
+
+TEST(Kinds, RefusesWhatItCannotWriteOrRead) {
+  ASSERT_OK_AND_ASSIGN(const formats::Kind hf, ParseTargetKind("hf"));
+  EXPECT_EQ(hf, formats::Kind::kHf);
+  EXPECT_THAT(ParseTargetKind("megatron-legacy"), IsError(ErrorCode::kUnsupported, StrEq(
+      "this version cannot write `megatron-legacy`; expected one of `hf`, `full-state`, `megatron`")));
+  EXPECT_THAT(ParseTargetKind("gguf"), IsError(ErrorCode::kUsage, HasSubstr("found `gguf`")));
+  EXPECT_THAT(ParseSourceKind("tunix"), IsError(ErrorCode::kUnsupported, HasSubstr("cannot read `tunix`")));
+  ASSERT_OK_AND_ASSIGN(const auto none, ParseSourceKind(std::nullopt));
+  EXPECT_FALSE(none.has_value());
+}
+
+}  // namespace
+}  // namespace crossdock::convert

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "convert/target.h"
+
+#include "convert/demo_model.h"
+#include "result_matchers.h"
+
+namespace crossdock::convert {
+namespace {
+
+using ::testing::HasSubstr;
+
+Source At(const std::string& path) {
+  Source source;
+  source.label = path;
+  source.found.path = path;
+  return source;
+}
+
+TEST(Target, LiesApartFromTheSource) {
+  EXPECT_THAT(CheckApart(At("/a/b"), "/a/c", "/a/c"), IsOk());
+  EXPECT_THAT(CheckApart(At("/a/b"), "/a/bc", "/a/bc"), IsOk());
+  EXPECT_THAT(CheckApart(At("/a/run/iter_0000010"), "/a/run", "/a/run/iter_0000020"), IsOk());  // a new step beside
+  for (const char* unit : {"/a/b", "/a/b/", "/a/./b", "/a/x/../b", "/a/b/c", "/a", "/"}) {
+    EXPECT_THAT(CheckApart(At("/a/b"), unit, unit), IsError(ErrorCode::kUsage, HasSubstr("must lie apart"))) << unit;
+  }
+}
+
+TEST(Target, TellsSlotsByName) {
+  const auto slot = [](const char* name) {
+    Entry entry;
+    entry.name = name;
+    return SlotOfTarget(entry);
+  };
+  EXPECT_EQ(slot("param/w"), Slot::kParam);
+  EXPECT_EQ(slot("optim/muon_mu/w"), Slot::kMuonMu);
+  EXPECT_EQ(slot("optim/unheard_of/w"), Slot::kParam);
+  EXPECT_EQ(slot("optimizer.state.exp_avg.decoder.final_layernorm.weight"), Slot::kAdamMu);
+  EXPECT_EQ(slot("optimizer.state.param.decoder.final_layernorm.weight"), Slot::kMaster);
+}
+
+struct Refusal {
+  std::string_view name;
+  void (*change)(ConvertOptions*);
+  ErrorCode code;
+  std::string_view words;
+};
+void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.name; }
+class TargetRefuses : public ::testing::TestWithParam<Refusal> {};
+
+TEST_P(TargetRefuses, WithWords) {
+  ASSERT_OK_AND_ASSIGN(const DemoModel model, MakeDemoModel());
+  ConvertOptions options;
+  options.target = "out";
+  options.to = "megatron";
+  GetParam().change(&options);
+  EXPECT_THAT(PrepareTarget(model.source, options), IsError(GetParam().code, HasSubstr(std::string(GetParam().words))));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, TargetRefuses,
+    ::testing::Values(
+        Refusal{"Layers", [](ConvertOptions* o) { o->layout.pp = 3; }, ErrorCode::kUsage, "4 layers do not divide by pp 3"},
+        Refusal{"Heads", [](ConvertOptions* o) { o->layout.tp = 8; }, ErrorCode::kUsage, "num_key_value_heads 2"},
+        Refusal{"Vocabulary", [](ConvertOptions* o) { o->padded_vocab = 900; }, ErrorCode::kUsage, "900"},
+        Refusal{"LayoutForHf", [](ConvertOptions* o) { o->to = "hf"; o->layout.tp = 2; o->layout.given = true; }, ErrorCode::kUsage, "`--tp`"},
+        Refusal{"SetForHf", [](ConvertOptions* o) { o->to = "hf"; o->set_args = {{"lr", "1"}}; }, ErrorCode::kUsage, "`--set`"},
+        Refusal{"OptimForHf", [](ConvertOptions* o) { o->to = "hf"; o->require_optim = true; }, ErrorCode::kUnsupported, "`--require-optim`"},
+        Refusal{"Consumer", [](ConvertOptions* o) { o->consumer = "maxtext@0.2"; }, ErrorCode::kUnsupported, "`--for maxtext`"},
+        Refusal{"NoConsumer", [](ConvertOptions* o) { o->consumer = "tensorflow"; }, ErrorCode::kUsage, "`--for`"},
+        Refusal{"Memory", [](ConvertOptions* o) { o->memory = 4096; }, ErrorCode::kUsage, "memory"}),
+    [](const auto& row) { return std::string(row.param.name); });
+
+TEST(Target, IsTheSamePlanWhateverTheThreads) {
+  ASSERT_OK_AND_ASSIGN(const DemoModel model, MakeDemoModel());
+  ConvertOptions options;
+  options.target = "out";
+  options.to = "full-state";
+  options.threads = 1;
+  ASSERT_OK_AND_ASSIGN(const Target one, PrepareTarget(model.source, options));
+  options.threads = 7;
+  ASSERT_OK_AND_ASSIGN(const Target seven, PrepareTarget(model.source, options));
+  EXPECT_EQ(one.plan.hash, seven.plan.hash);
+  EXPECT_EQ(one.unit, "out");
+  EXPECT_EQ(one.plan.bytes_written, one.plan.bytes_read);
+}
+
+}  // namespace
+}  // namespace crossdock::convert
