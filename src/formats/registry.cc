@@ -10,6 +10,7 @@
 #include "formats/dcp/dcp.h"
 #include "formats/recognise.h"
 #include "formats/safetensors/safetensors.h"
+#include "formats/torch_bin/torch_bin.h"
 
 namespace crossdock::formats {
 namespace {
@@ -275,6 +276,8 @@ Result<Found> Recognise(io::Storage& storage, const std::string& path, std::opti
 Result<std::unique_ptr<CheckpointReader>> Open(io::Storage& storage, const Found& found) {
   switch (found.kind) {
     case Kind::kHf:
+      if (torch_bin::IsTorchBin(storage, found.path)) return torch_bin::OpenTorchBin(storage, found.path);
+      return safetensors::OpenSafetensors(storage, found.path);
     case Kind::kFullState:
       return safetensors::OpenSafetensors(storage, found.path);
     case Kind::kMegatron:
