@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/words.h"
 
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
 #include "result_matchers.h"
 
 namespace crossdock::cli {
@@ -148,6 +152,15 @@ TEST(OptionTable, HasEachSpellingOnce) {
   }
   std::ranges::sort(all);
   EXPECT_EQ(std::ranges::adjacent_find(all), all.end());
+}
+
+TEST(OptionTable, IsDocumented) {
+  std::ifstream in(CROSSDOCK_SOURCE_DIR "/docs/reference/cli.md");
+  const std::string page{std::istreambuf_iterator<char>(in), {}};
+  ASSERT_FALSE(page.empty());
+  for (const OptionSpec& spec : OptionTable()) {
+    if (!spec.later) EXPECT_THAT(page, ::testing::HasSubstr("--" + std::string(spec.name))) << spec.name;
+  }
 }
 
 }  // namespace
