@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "convert/comparison.h"
 #include "convert/convert_source.h"
 #include "convert/job.h"
@@ -73,6 +75,9 @@ Result<Prepared> Prepare(io::Storage& storage, const ConvertOptions& options, co
     if (!can) return hub.error();
     out.source.hub = {};
     out.source.hub.notices.push_back("no family is known for this checkpoint; its keys are carried as they are: " + hub.error().message);
+  }
+  if (to == formats::Kind::kMegatron && std::ranges::find(options.allow, "missing-optimizer") != options.allow.end()) {
+    CROSSDOCK_RETURN_IF_ERROR(FillMissingMoments(&out.source.hub));
   }
   if (options.tokenizer) CROSSDOCK_RETURN_IF_ERROR(TakeTokenizer(storage, *options.tokenizer, &out.source));
   CROSSDOCK_RETURN_IF_ERROR(CheckTiedPair(out.source, options.memory));

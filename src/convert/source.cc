@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "convert/kinds.h"
 #include "dialects/hf/hf_dialect.h"
@@ -89,6 +90,15 @@ Status CompareStored(const Source& source, std::int32_t a, std::int32_t b, std::
         .WithHint("set `tie_word_embeddings` to false in config.json if both are meant");
   }
   return OkStatus();
+}
+
+/// Zeros of a shape: an empty slice of some tensor, padded.
+Result<expr::Expr> Zeros(const expr::Expr& any, const Shape& shape) {
+  Box nothing = Box::Whole(any->shape);
+  for (std::int64_t& size : nothing.sizes) size = 0;
+  CROSSDOCK_ASSIGN_OR_RETURN(expr::Expr empty, expr::Slice(any, nothing));
+  CROSSDOCK_ASSIGN_OR_RETURN(empty, expr::Cast(std::move(empty), DType::kF32));
+  return expr::Pad(std::move(empty), Dims::Filled(shape.size(), 0), shape);
 }
 
 }  // namespace
@@ -183,6 +193,33 @@ void DropOptimizer(dialects::HubState* hub) {
   hub->counters.adam_count.reset();
   hub->counters.muon_count.reset();
   if (left.count != 0) hub->left_out.push_back(std::move(left));
+}
+
+Status FillMissingMoments(dialects::HubState* hub) {
+  std::map<std::string_view, const dialects::HubTensor*> bare;
+  bool any = false;
+  for (const dialects::HubTensor& t : hub->tensors) {
+    if (t.slot == Slot::kParam && !t.shape.empty()) bare[t.name] = &t;
+  }
+  for (const dialects::HubTensor& t : hub->tensors) {
+    if (t.slot == Slot::kParam) continue;
+    any = true;
+    bare.erase(t.name);
+  }
+  if (!any || bare.empty()) return OkStatus();
+  std::vector<dialects::HubTensor> made;
+  for (const auto& [name, param] : bare) {
+    CROSSDOCK_ASSIGN_OR_RETURN(expr::Expr master, expr::Cast(param->expr, DType::kF32));
+    made.push_back({param->name, Slot::kMaster, DType::kF32, param->shape, std::move(master)});
+    for (const Slot slot : {Slot::kAdamMu, Slot::kAdamNu}) {
+      CROSSDOCK_ASSIGN_OR_RETURN(expr::Expr zeros, Zeros(param->expr, param->shape));
+      made.push_back({param->name, slot, DType::kF32, param->shape, std::move(zeros)});
+    }
+  }
+  hub->notices.push_back(fmt::format("{} parameters without optimizer state get moments of zero (--allow missing-optimizer)", bare.size()));
+  hub->tensors.insert(hub->tensors.end(), made.begin(), made.end());
+  std::ranges::sort(hub->tensors, [](const auto& a, const auto& b) { return std::tie(a.name, a.slot) < std::tie(b.name, b.slot); });
+  return OkStatus();
 }
 
 Status CheckMoments(dialects::HubState* hub) {

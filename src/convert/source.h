@@ -65,6 +65,10 @@ void DropOptimizer(dialects::HubState* hub);
 /// User case B65: a parameter without state is a notice, one with one moment but not the other is refused.
 [[nodiscard]] Status CheckMoments(dialects::HubState* hub);
 
+/// --allow missing-optimizer: parameters without optimizer state get a master copy of themselves and moments of zero, as
+/// a trainer would begin with. Says so in the notices. Does nothing when the hub has no optimizer state at all.
+[[nodiscard]] Status FillMissingMoments(dialects::HubState* hub);
+
 [[nodiscard]] std::int64_t BytesOf(const dialects::HubTensor& tensor);
 
 }  // namespace crossdock::convert

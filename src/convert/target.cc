@@ -31,13 +31,15 @@ Status FillConsumer(const ConvertOptions& options, dialects::TargetOptions* out)
   out->consumer = options.consumer.substr(0, at);
   if (at != std::string::npos) out->consumer_version = options.consumer.substr(at + 1);
   if (out->consumer.empty()) out->consumer = "megatron-lm";
-  if (out->consumer == "megatron-lm" || out->consumer == "megatron-bridge") return OkStatus();
-  const bool known = out->consumer == "loongforge" || out->consumer == "maxtext" || out->consumer == "maxtext-linen" ||
-                     out->consumer == "ling3";
+  const bool version = out->consumer_version.find_first_not_of("0123456789.") == std::string::npos && !options.consumer.ends_with('@');
+  // What is written for Megatron-LM is one form for all its versions: common.pt and its copy in the data files.
+  if (out->consumer == "megatron-lm" && version) return OkStatus();
+  const bool known = out->consumer == "megatron-bridge" || out->consumer == "loongforge" || out->consumer == "maxtext" ||
+                     out->consumer == "maxtext-linen" || out->consumer == "ling3";
   return MakeError(known ? ErrorCode::kUnsupported : ErrorCode::kUsage,
                    known ? fmt::format("`--for {}` is not available in this version", out->consumer)
                          : std::string("`--for` takes a consumer, with an optional @VERSION"))
-      .WithExpected("`megatron-lm` or `megatron-bridge`")
+      .WithExpected("`megatron-lm`, or with a version `megatron-lm@0.19`")
       .WithFound(fmt::format("`{}`", Printable(options.consumer)));
 }
 
@@ -76,6 +78,8 @@ Status CheckApplies(Kind to, const ConvertOptions& options) {
     option = "`--release`";
   } else if (options.padded_vocab) {
     option = "`--padded-vocab-size`";
+  } else if (options.vocab_divisor != ConvertOptions().vocab_divisor) {
+    option = "`--make-vocab-size-divisible-by`";
   } else if (!options.set_args.empty()) {
     option = "`--set`";
   }

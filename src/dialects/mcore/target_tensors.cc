@@ -59,7 +59,8 @@ class Builder {
     if (!missing_.empty()) {
       return MakeError(ErrorCode::kIncomplete, fmt::format("the source lacks {} tensors that Megatron's checkpoint must hold", missing_.size()))
           .WithTensor(missing_.front())
-          .WithExpected(SomeNames(missing_));
+          .WithExpected(SomeNames(missing_))
+          .WithHint(missing_.front().ends_with(')') ? "`--allow missing-optimizer` begins them with zeros, `--no-optim` leaves all state behind" : "");
     }
     Finish();
     return std::move(out_);

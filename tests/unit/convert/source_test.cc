@@ -3,6 +3,7 @@
 
 #include "convert/demo_model.h"
 #include "result_matchers.h"
+#include "verify/verify.h"
 
 namespace crossdock::convert {
 namespace {
@@ -40,6 +41,26 @@ TEST(Source, ListsParametersWithoutState) {
   ASSERT_THAT(CheckMoments(&hub), IsOk());
   ASSERT_FALSE(hub.notices.empty());
   EXPECT_EQ(hub.notices.back(), "1 parameters have no optimizer state: `model.norm.weight`");
+}
+
+TEST(Source, BeginsMissingMomentsWithZerosWhenAllowed) {
+  ASSERT_OK_AND_ASSIGN(DemoModel model, MakeDemoModel());
+  dialects::HubState& hub = model.source.hub;
+  const std::size_t before = hub.tensors.size();
+  ASSERT_THAT(FillMissingMoments(&hub), IsOk());
+  EXPECT_EQ(hub.tensors.size(), before);  // nothing was missing
+  std::erase_if(hub.tensors, [](const auto& t) { return t.name == "model.norm.weight" && t.slot != Slot::kParam; });
+  ASSERT_THAT(FillMissingMoments(&hub), IsOk());
+  ASSERT_EQ(hub.tensors.size(), before);
+  const verify::Side side{model.source.storage, model.source.reader.get(), &hub, "demo"};
+  for (const dialects::HubTensor& t : hub.tensors) {
+    if (t.name != "model.norm.weight" || t.slot == Slot::kParam) continue;
+    ASSERT_OK_AND_ASSIGN(const std::string bytes, verify::EvaluateBox(side, t, Box::Whole(t.shape)));
+    EXPECT_EQ(bytes == std::string(4U * 64U, '\0'), t.slot != Slot::kMaster) << SlotName(t.slot);
+  }
+  DropOptimizer(&hub);
+  ASSERT_THAT(FillMissingMoments(&hub), IsOk());
+  EXPECT_EQ(hub.tensors.size(), before / 4);  // without any state there is none to complete
 }
 
 TEST(Source, ComparesTiedTensors) {
