@@ -13,18 +13,18 @@ namespace crossdock::execute {
 
 class BoxRuns {
  public:
-  BoxRuns() = default;   ///< no runs
+  BoxRuns() = default;  ///< no runs
   /// REQUIRES: `box` fits in `chunk`; `element` bytes an element.
   BoxRuns(const Shape& chunk, const Box& box, std::int64_t element);
   [[nodiscard]] bool done() const { return left_ == 0; }
-  [[nodiscard]] std::int64_t offset() const { return offset_; }   ///< bytes from the start of the chunk
-  [[nodiscard]] std::int64_t length() const { return length_; }   ///< bytes, the same for every run
-  [[nodiscard]] std::int64_t left() const { return left_; }       ///< runs not yet passed, this one included
+  [[nodiscard]] std::int64_t offset() const { return offset_; }  ///< bytes from the start of the chunk
+  [[nodiscard]] std::int64_t length() const { return length_; }  ///< bytes, the same for every run
+  [[nodiscard]] std::int64_t left() const { return left_; }      ///< runs not yet passed, this one included
   void Next();
 
  private:
-  Dims counts_;    ///< of the axes outside a run, outermost first
-  Dims strides_;   ///< bytes
+  Dims counts_;   ///< of the axes outside a run, outermost first
+  Dims strides_;  ///< bytes
   Dims at_;
   std::int64_t offset_ = 0;
   std::int64_t length_ = 0;

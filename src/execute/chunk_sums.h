@@ -16,7 +16,7 @@ namespace crossdock::execute {
 /// The checksums of a contiguous piece of a chunk.
 struct PieceSum {
   std::uint32_t crc32 = 0;
-  Digest digest;           ///< only when digests are asked for
+  Digest digest;  ///< only when digests are asked for
   bool operator==(const PieceSum&) const = default;
 };
 
@@ -48,15 +48,15 @@ class ChunkSums {
     PieceSum sum;
   };
   struct State {
-    std::int64_t left = 0;       ///< bytes not yet added
+    std::int64_t left = 0;  ///< bytes not yet added
     std::vector<Piece> pieces;
-    Digest digest;               ///< of a complete chunk
+    Digest digest;  ///< of a complete chunk
   };
   [[nodiscard]] PieceSum Join(std::vector<Piece> pieces) const;
 
   SumKinds kinds_;
   std::mutex mutex_;
-  std::vector<std::size_t> first_;   ///< of the chunks of an entry in states_; one more at the end
+  std::vector<std::size_t> first_;  ///< of the chunks of an entry in states_; one more at the end
   std::vector<State> states_;
 };
 

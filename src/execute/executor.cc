@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "execute/executor.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "execute/box_runs.h"
 #include "execute/chunk_sums.h"
@@ -70,8 +70,12 @@ class Execution {
         sums_(placement.catalog, kinds_),
         progress_(options.on_progress, plan.bytes_written),
         buffers_(options.memory),
-        shared_{plan, source, writer, placement, sources_, targets_, sums_, progress_, buffers_,
-                [this] { return failed_.load(std::memory_order_relaxed) || options_.stop.stop_requested(); }} {}
+        shared_{
+            plan,     source,
+            writer,   placement,
+            sources_, targets_,
+            sums_,    progress_,
+            buffers_, [this] { return failed_.load(std::memory_order_relaxed) || options_.stop.stop_requested(); }} {}
 
   Result<ExecuteReport> Run();
 
@@ -85,7 +89,7 @@ class Execution {
   Status RunWorkers();
   void Work(TaskRunner& runner);
   Status RunTask(TaskRunner& runner, std::int64_t index);
-  Status Flush(std::vector<DoneTask> batch);
+  Status Flush(const std::vector<DoneTask>& batch);
   Status FlushIfDue();
   void Fail(std::int64_t task, Error error);
   Status Outcome();
@@ -95,7 +99,7 @@ class Execution {
   const std::string dir_;
   const ExecuteOptions& options_;
   const SumKinds kinds_;
-  std::vector<bool> done_;               ///< written before the workers start, read by them
+  std::vector<bool> done_;  ///< written before the workers start, read by them
   SourceFiles sources_;
   TargetFiles targets_;
   ChunkSums sums_;
@@ -107,9 +111,9 @@ class Execution {
   ExecuteReport report_;
   std::optional<Journal> journal_;
 
-  std::mutex mutex_;                     ///< guards what follows
+  std::mutex mutex_;  ///< guards what follows
   std::optional<std::pair<std::int64_t, Error>> error_;
-  std::vector<DoneTask> pending_;        ///< done, not yet durable
+  std::vector<DoneTask> pending_;  ///< done, not yet durable
   std::int64_t pending_bytes_ = 0;
   Clock::time_point last_flush_ = Clock::now();
   bool flushing_ = false;
@@ -200,8 +204,8 @@ Status Execution::SealEmptyChunks() {
   for (std::size_t e = 0; e < entries.size(); ++e) {
     for (std::size_t c = 0; c < entries[e].chunks.size(); ++c) {
       if (entries[e].chunks[c].bytes.length != 0) continue;
-      CROSSDOCK_ASSIGN_OR_RETURN(
-          const auto frames, shared_.writer.Seal(static_cast<std::int32_t>(e), static_cast<std::int32_t>(c), 0));
+      CROSSDOCK_ASSIGN_OR_RETURN(const auto frames,
+                                 shared_.writer.Seal(static_cast<std::int32_t>(e), static_cast<std::int32_t>(c), 0));
       CROSSDOCK_RETURN_IF_ERROR(targets_.WriteFrames(frames));
     }
   }
@@ -257,7 +261,7 @@ Status Execution::FlushIfDue() {
     batch.swap(pending_);
     pending_bytes_ = 0;
   }
-  auto flushed = Flush(std::move(batch));
+  auto flushed = Flush(batch);
   const std::lock_guard lock(mutex_);
   flushing_ = false;
   flush_failed_ = !flushed;
@@ -266,7 +270,7 @@ Status Execution::FlushIfDue() {
 }
 
 /// One at a time: FlushIfDue sees to it while there are workers.
-Status Execution::Flush(std::vector<DoneTask> batch) {
+Status Execution::Flush(const std::vector<DoneTask>& batch) {
   CROSSDOCK_RETURN_IF_ERROR(targets_.SyncAll());
   return journal_->Append(batch);
 }

@@ -23,16 +23,16 @@
 namespace crossdock::execute {
 
 struct Progress {
-  std::int64_t bytes_done = 0;     ///< of output written, moving inside large tensors
+  std::int64_t bytes_done = 0;  ///< of output written, moving inside large tensors
   std::int64_t bytes_total = 0;
-  std::string current;             ///< name of a target tensor in work
+  std::string current;  ///< name of a target tensor in work
 };
 
 struct ExecuteOptions {
   int threads = 1;
   std::int64_t memory = std::int64_t{512} << 20U;
-  bool digests = false;            ///< compute ExecuteReport::digests (receipts)
-  bool resume = false;             ///< a journal in the staging directory says which tasks are done
+  bool digests = false;                              ///< compute ExecuteReport::digests (receipts)
+  bool resume = false;                               ///< a journal in the staging directory says which tasks are done
   std::function<void(const Progress&)> on_progress;  ///< called from worker threads, one at a time, at most ~10/s
   std::stop_token stop;
   /// Done tasks are made durable and journalled whenever this much was written, or every 5 seconds.
@@ -40,12 +40,12 @@ struct ExecuteOptions {
 };
 
 struct ExecuteReport {
-  std::int64_t bytes_read = 0;     ///< what was asked of source files, frames included
+  std::int64_t bytes_read = 0;  ///< what was asked of source files, frames included
   std::int64_t bytes_written = 0;
   std::int64_t peak_buffer_bytes = 0;  ///< of all tasks' buffers together; at most ExecuteOptions::memory
-  std::int64_t tasks_resumed = 0;  ///< taken over from the journal
-  std::vector<std::string> notices;  ///< e.g. that a journal could not be used and the run started over
-  std::vector<Digest> digests;     ///< a target entry each; over the row-major bytes of its chunks in order
+  std::int64_t tasks_resumed = 0;      ///< taken over from the journal
+  std::vector<std::string> notices;    ///< e.g. that a journal could not be used and the run started over
+  std::vector<Digest> digests;         ///< a target entry each; over the row-major bytes of its chunks in order
 };
 
 /// With `resume`, a journal of the same plan is taken over; one of another plan is kUsage; an unreadable one, or one
@@ -53,10 +53,8 @@ struct ExecuteReport {
 /// Creates the placement's files in `staging_dir`, works off the plan, seals every chunk and syncs every file.
 /// `target` is the placed catalog of `writer`. Metadata files and the commit are the caller's.
 [[nodiscard]] Result<ExecuteReport> Execute(const plan::Plan& plan, io::Storage& source_storage,
-                                            const formats::CheckpointReader& source,
-                                            io::Storage& target_storage, const std::string& staging_dir,
-                                            const formats::Placement& placement,
-                                            const formats::CheckpointWriter& writer,
-                                            const ExecuteOptions& options);
+                                            const formats::CheckpointReader& source, io::Storage& target_storage,
+                                            const std::string& staging_dir, const formats::Placement& placement,
+                                            const formats::CheckpointWriter& writer, const ExecuteOptions& options);
 
 }  // namespace crossdock::execute

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "execute/journal.h"
 
-#include <fmt/format.h>
-
 #include <charconv>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "base/hash.h"
 

@@ -30,7 +30,7 @@ struct JournalHeader {
 
 struct DoneTask {
   std::int64_t task = 0;
-  std::vector<PieceSum> sums;   ///< digests without their lengths, which the plan knows
+  std::vector<PieceSum> sums;  ///< digests without their lengths, which the plan knows
 };
 
 /// What a journal says. `valid_bytes` is where its first unreadable line begins, or its end.

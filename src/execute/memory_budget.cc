@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "execute/memory_budget.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cstdlib>
+
+#include <fmt/format.h>
 
 #include "base/checked_math.h"
 

@@ -74,7 +74,7 @@ class BufferPool {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Buffer> free_;
-  std::int64_t allocated_ = 0;       ///< on loan and free
+  std::int64_t allocated_ = 0;  ///< on loan and free
   std::int64_t peak_ = 0;
   std::uint64_t next_ticket_ = 0;
   std::uint64_t serving_ = 0;

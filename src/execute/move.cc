@@ -12,7 +12,7 @@
 namespace crossdock::execute {
 namespace {
 
-constexpr std::int64_t kBlock = 1024;       // elements; at most 8 KiB each of two buffers
+constexpr std::int64_t kBlock = 1024;  // elements; at most 8 KiB each of two buffers
 constexpr std::size_t kBlockBytes = 8 * kBlock;
 using BlockBuffer = std::array<std::byte, kBlockBytes>;
 
@@ -32,8 +32,8 @@ void Arithmetic(const expr::ElementOp& op, std::byte* values, std::int64_t count
 }
 
 /// The elements of one contiguous block through all ops; the answer lies in one of the two buffers.
-const std::byte* Transform(const std::vector<expr::ElementOp>& ops, const std::byte* in, DType type,
-                           std::int64_t count, BlockBuffer& a, BlockBuffer& b) {
+const std::byte* Transform(const std::vector<expr::ElementOp>& ops, const std::byte* in, DType type, std::int64_t count,
+                           BlockBuffer& a, BlockBuffer& b) {
   const std::byte* now = in;
   for (const expr::ElementOp& op : ops) {
     CROSSDOCK_CHECK(op.from == type);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "execute/segments.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include <fmt/format.h>
 
 #include "base/check.h"
 #include "execute/box_runs.h"
@@ -73,8 +73,7 @@ Result<std::vector<ReadPlace>> PlaceReads(const plan::Task& task, const formats:
           .WithExpected(fmt::format("{} bytes", bytes))
           .WithFound(fmt::format("{} bytes", range.length));
     }
-    places.push_back(
-        {chunk.file, range.offset, BoxRuns(chunk.box.sizes, read.box, ElementSize(entry.dtype)), true});
+    places.push_back({chunk.file, range.offset, BoxRuns(chunk.box.sizes, read.box, ElementSize(entry.dtype)), true});
   }
   for (const plan::Move& move : task.moves) {
     if (move.read >= 0) places[static_cast<std::size_t>(move.read)].in_place = false;

@@ -19,14 +19,14 @@ namespace crossdock::execute {
 /// Where a read lies, and where its bytes are wanted.
 struct ReadPlace {
   std::int32_t file = -1;
-  std::int64_t offset = 0;     ///< of the chunk's elements in the file
-  BoxRuns runs;                ///< of the box in the chunk
-  bool in_place = false;       ///< no move takes from it: it is read into the middle of an output or of the scratch
+  std::int64_t offset = 0;  ///< of the chunk's elements in the file
+  BoxRuns runs;             ///< of the box in the chunk
+  bool in_place = false;    ///< no move takes from it: it is read into the middle of an output or of the scratch
 };
 
 /// `length` bytes of the output from `offset` of a file, or zeros when file < 0.
 struct Segment {
-  std::int64_t at = 0;         ///< in the output
+  std::int64_t at = 0;  ///< in the output
   std::int32_t file = -1;
   std::int64_t offset = 0;
   std::int64_t length = 0;

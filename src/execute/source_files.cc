@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "execute/source_files.h"
 
-#include <fmt/format.h>
-
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace crossdock::execute {
 namespace {
@@ -70,9 +70,10 @@ Status SourceFiles::CheckIdentity(const io::ReadFile& opened, const FileRef& ref
       .WithHint("wait until nothing writes to the source, then start over");
 }
 
-Status SourceFiles::ReadAt(std::int32_t file, std::int64_t offset, std::span<std::byte> out) {
+Result<std::span<const std::byte>> SourceFiles::ReadOnce(std::int32_t file, std::int64_t offset,
+                                                         std::span<std::byte> out, std::span<std::byte> room) {
   CROSSDOCK_ASSIGN_OR_RETURN(const auto opened, Get(file));
-  auto read = opened->ReadAt(offset, out);
+  auto read = opened->ReadOnce(offset, out, room);
   if (!read) {
     // A file that was cut while we read tells so better than "ends too early".
     if (read.error().code == ErrorCode::kCorrupt) {
@@ -81,7 +82,7 @@ Status SourceFiles::ReadAt(std::int32_t file, std::int64_t offset, std::span<std
     return read;
   }
   bytes_read_ += static_cast<std::int64_t>(out.size());
-  return OkStatus();
+  return read;
 }
 
 void SourceFiles::Drop(std::int32_t file, std::int64_t offset, std::int64_t length) {

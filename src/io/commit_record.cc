@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/commit_record.h"
 
-#include <fmt/format.h>
-
 #include <charconv>
+
+#include <fmt/format.h>
 
 #include "base/hash.h"
 

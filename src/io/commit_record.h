@@ -16,7 +16,7 @@
 namespace crossdock::io {
 
 struct CommitRecord {
-  std::uint64_t inode = 0;   ///< of the staged tree: tells the staging name from the tree it held
+  std::uint64_t inode = 0;  ///< of the staged tree: tells the staging name from the tree it held
   std::vector<Marker> markers;
 };
 

@@ -22,8 +22,8 @@ void CountingStorage::Reset() {
 
 CallObserver::Verdict CountingStorage::OnCall(const CallInfo& info) {
   const std::lock_guard lock(mutex_);
-  for (Count* count : {&all_[static_cast<std::size_t>(info.call)],
-                       &by_path_[info.path][static_cast<std::size_t>(info.call)]}) {
+  for (Count* count :
+       {&all_[static_cast<std::size_t>(info.call)], &by_path_[info.path][static_cast<std::size_t>(info.call)]}) {
     ++count->calls;
     count->bytes += info.length;
   }

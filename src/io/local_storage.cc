@@ -1,12 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <dirent.h>
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -15,6 +7,16 @@
 #include <system_error>
 #include <utility>
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/checked_math.h"
+#include "io/direct_file.h"
 #include "io/file_descriptor.h"
 #include "io/storage.h"
 #include "io/writeback.h"
@@ -38,7 +40,7 @@ Error SystemError(int err, std::string_view action, const std::string& path,
     case ENOSPC:
     case EDQUOT:
       code = ErrorCode::kNoSpace;
-      hint = "free some space, then run the same command with --resume";
+      hint = "free some space, then run the command again";
       break;
     case EACCES:
     case EPERM:
@@ -95,8 +97,25 @@ class LocalReadFile final : public ReadFile {
     return OkStatus();
   }
 
+  Result<std::span<const std::byte>> ReadOnce(std::int64_t offset, std::span<std::byte> out,
+                                              std::span<std::byte> room) const override {
+    const auto length = static_cast<std::int64_t>(out.size());
+    // What is in the cache already comes faster from there.
+    if (length >= DirectFile::kLeast && direct_.Ready(fd_, path_) &&
+        CachedBytes(fd_, offset, length).value_or(length) <= length / 8) {
+      const std::int64_t lead = offset % direct_.read_unit();
+      const auto whole = static_cast<std::size_t>(RoundUp(lead + length, direct_.read_unit()));
+      // The last block of a file is not whole: fewer bytes than asked may be enough.
+      const std::size_t got = direct_.Read(offset - lead, room.first(whole));
+      if (static_cast<std::int64_t>(got) >= lead + length) {
+        return std::span<const std::byte>(room.subspan(static_cast<std::size_t>(lead), out.size()));
+      }
+    }
+    return ReadFile::ReadOnce(offset, out, room);
+  }
+
   Result<FileInfo> Info() const override {
-    struct stat st {};
+    struct stat st{};
     if (::fstat(fd_.get(), &st) != 0) return SystemError(errno, "look at the file", path_);
     return InfoOf(st);
   }
@@ -110,6 +129,7 @@ class LocalReadFile final : public ReadFile {
  private:
   FileDescriptor fd_;
   std::string path_;
+  mutable DirectFile direct_{O_RDONLY};
 };
 
 class LocalWriteFile final : public WriteFile {
@@ -130,6 +150,22 @@ class LocalWriteFile final : public WriteFile {
       done += static_cast<std::size_t>(n);
     }
     return OkStatus();
+  }
+
+  Status WriteOnce(std::int64_t offset, std::span<const std::byte> data) override {
+    const std::int64_t first = RoundUp(offset, DirectFile::kBlock);
+    const std::int64_t end = offset + static_cast<std::int64_t>(data.size());
+    const std::int64_t length = end / DirectFile::kBlock * DirectFile::kBlock - first;
+    const auto head = static_cast<std::size_t>(first - offset);
+    if (length < DirectFile::kLeast || reinterpret_cast<std::uintptr_t>(data.data() + head) % DirectFile::kBlock != 0 ||
+        !direct_.Ready(*fd_, path_)) {
+      return WriteFile::WriteOnce(offset, data);
+    }
+    // Blocks shared with neighbours go through the cache; no block is ever written both ways.
+    if (head > 0) CROSSDOCK_RETURN_IF_ERROR(WriteFile::WriteOnce(offset, data.first(head)));
+    const std::size_t got = direct_.Write(first, data.subspan(head, static_cast<std::size_t>(length)));
+    if (head + got == data.size()) return OkStatus();
+    return WriteFile::WriteOnce(first + static_cast<std::int64_t>(got), data.subspan(head + got));
   }
 
   Status Preallocate(std::int64_t size) override {
@@ -170,13 +206,14 @@ class LocalWriteFile final : public WriteFile {
  private:
   std::shared_ptr<const FileDescriptor> fd_;
   std::string path_;
+  DirectFile direct_{O_RDWR | O_NOFOLLOW};
   std::shared_ptr<WritebackWindow> window_;
 };
 
 class LocalStorage final : public Storage {
  public:
   Result<FileInfo> Stat(const std::string& path) override {
-    struct stat st {};
+    struct stat st{};
     if (::lstat(path.c_str(), &st) != 0) return SystemError(errno, "look at the path", path);
     const bool is_symlink = S_ISLNK(st.st_mode);
     if (is_symlink && ::stat(path.c_str(), &st) != 0) return SystemError(errno, "follow the link", path);
@@ -224,8 +261,8 @@ class LocalStorage final : public Storage {
   }
 
   Result<std::unique_ptr<WriteFile>> Create(const std::string& path) override {
-    CROSSDOCK_ASSIGN_OR_RETURN(
-        const int fd, OpenFd(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, "create the file", ErrorCode::kIo));
+    CROSSDOCK_ASSIGN_OR_RETURN(const int fd,
+                               OpenFd(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, "create the file", ErrorCode::kIo));
     return std::unique_ptr<WriteFile>(std::make_unique<LocalWriteFile>(fd, path, window_));
   }
 
@@ -266,8 +303,8 @@ class LocalStorage final : public Storage {
   }
 
   Status SyncDir(const std::string& dir) override {
-    CROSSDOCK_ASSIGN_OR_RETURN(
-        const int raw, OpenFd(dir, O_RDONLY | O_DIRECTORY, "open the directory", ErrorCode::kIncomplete));
+    CROSSDOCK_ASSIGN_OR_RETURN(const int raw,
+                               OpenFd(dir, O_RDONLY | O_DIRECTORY, "open the directory", ErrorCode::kIncomplete));
     const FileDescriptor fd(raw);
     while (::fsync(fd.get()) != 0) {
       if (errno == EINTR) continue;
@@ -292,8 +329,8 @@ class LocalStorage final : public Storage {
         return SystemError(errno, "lock", path, ErrorCode::kIo);
       }
       // The holder before us may have removed the file after we opened it: then our lock guards nothing.
-      struct stat ours {};
-      struct stat named {};
+      struct stat ours{};
+      struct stat named{};
       if (::fstat(fd, &ours) != 0) return SystemError(errno, "lock", path, ErrorCode::kIo);
       if (::lstat(path.c_str(), &named) == 0 && named.st_ino == ours.st_ino && named.st_dev == ours.st_dev) {
         return std::unique_ptr<WriteFile>(std::move(file));
@@ -302,7 +339,7 @@ class LocalStorage final : public Storage {
   }
 
   Result<Capabilities> Probe(const std::string& dir) override {
-    struct statvfs st {};
+    struct statvfs st{};
     while (::statvfs(dir.c_str(), &st) != 0) {
       if (errno != EINTR) return SystemError(errno, "ask for free space", dir);
     }
@@ -334,7 +371,7 @@ class LocalStorage final : public Storage {
       entry.kind = found.d_type == DT_REG ? FileKind::kFile : FileKind::kDirectory;
       return std::optional(std::move(entry));
     }
-    struct stat st {};
+    struct stat st{};
     if (::fstatat(dir_fd, entry.name.c_str(), &st, AT_SYMLINK_NOFOLLOW) != 0) {
       if (errno == ENOENT) return std::optional<DirEntry>();
       return SystemError(errno, "look at the path", JoinPath(dir, entry.name));

@@ -16,7 +16,16 @@ namespace crossdock::io {
 /// A recorded change. Files are named by inode once they are open: their name may change meanwhile.
 struct MemoryOperation {
   enum class Kind : std::uint8_t {
-    kCreate, kMakeDir, kRename, kExchange, kRemoveFile, kRemoveDir, kSyncDir, kWrite, kTruncate, kSync,
+    kCreate,
+    kMakeDir,
+    kRename,
+    kExchange,
+    kRemoveFile,
+    kRemoveDir,
+    kSyncDir,
+    kWrite,
+    kTruncate,
+    kSync,
   };
   Kind kind = Kind::kCreate;
   std::string path;         ///< the name, or the one under which the file was opened
@@ -38,7 +47,7 @@ class MemoryImage {
     std::string durable_data;
     std::vector<MemoryOperation> unsynced_data;
     Names durable_names;
-    std::vector<Names> unsynced_names;   ///< the states since the last SyncDir, oldest first
+    std::vector<Names> unsynced_names;  ///< the states since the last SyncDir, oldest first
   };
 
   MemoryImage();
@@ -54,7 +63,7 @@ class MemoryImage {
 
  private:
   struct Place {
-    Node* dir = nullptr;    ///< null when the parent is no directory
+    Node* dir = nullptr;  ///< null when the parent is no directory
     std::string name;
   };
   [[nodiscard]] Place PlaceOf(std::string_view path);

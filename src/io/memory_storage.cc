@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/memory_storage.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <mutex>
 #include <set>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "base/check.h"
 #include "io/memory_image.h"
@@ -40,7 +40,7 @@ class MemoryStorage::State {
 
   mutable std::mutex mutex;
   MemoryImage image;
-  MemoryImage base;                        ///< the image when the record started
+  MemoryImage base;  ///< the image when the record started
   std::vector<MemoryOperation> record;
   std::set<std::uint64_t> locked;
   std::int64_t capacity = -1;
@@ -122,9 +122,7 @@ class MemoryStorage::MemoryWriteFile final : public WriteFile {
     }
     return state_->ChangeLocked({Kind::kTruncate, path_, {}, inode_, size, {}});
   }
-  Status Truncate(std::int64_t size) override {
-    return state_->Change({Kind::kTruncate, path_, {}, inode_, size, {}});
-  }
+  Status Truncate(std::int64_t size) override { return state_->Change({Kind::kTruncate, path_, {}, inode_, size, {}}); }
   void StartWriteback(std::int64_t, std::int64_t) override {}
   Status Sync() override { return state_->Change({Kind::kSync, path_, {}, inode_, 0, {}}); }
   const std::string& path() const override { return path_; }
@@ -151,8 +149,8 @@ std::size_t MemoryStorage::record_size() const {
 }
 
 std::string MemoryStorage::Describe(std::size_t operation) const {
-  static constexpr const char* kWords[] = {"create", "make directory", "rename", "exchange", "remove",
-                                           "remove directory", "sync directory", "write", "truncate", "sync"};
+  static constexpr const char* kWords[] = {"create",           "make directory", "rename", "exchange", "remove",
+                                           "remove directory", "sync directory", "write",  "truncate", "sync"};
   const std::lock_guard lock(state_->mutex);
   if (operation >= state_->record.size()) return "the end";
   const MemoryOperation& op = state_->record[operation];
@@ -240,9 +238,7 @@ Result<std::unique_ptr<WriteFile>> MemoryStorage::OpenWrite(const std::string& p
   return std::unique_ptr<WriteFile>(std::make_unique<MemoryWriteFile>(state_, info.inode, path));
 }
 
-Status MemoryStorage::MakeDir(const std::string& path) {
-  return state_->Change({Kind::kMakeDir, path, {}, 0, 0, {}});
-}
+Status MemoryStorage::MakeDir(const std::string& path) { return state_->Change({Kind::kMakeDir, path, {}, 0, 0, {}}); }
 Status MemoryStorage::Rename(const std::string& from, const std::string& to) {
   return state_->Change({Kind::kRename, from, to, 0, 0, {}});
 }
@@ -255,9 +251,7 @@ Status MemoryStorage::RemoveFile(const std::string& path) {
 Status MemoryStorage::RemoveDir(const std::string& path) {
   return state_->Change({Kind::kRemoveDir, path, {}, 0, 0, {}});
 }
-Status MemoryStorage::SyncDir(const std::string& dir) {
-  return state_->Change({Kind::kSyncDir, dir, {}, 0, 0, {}});
-}
+Status MemoryStorage::SyncDir(const std::string& dir) { return state_->Change({Kind::kSyncDir, dir, {}, 0, 0, {}}); }
 
 Result<std::unique_ptr<WriteFile>> MemoryStorage::Lock(const std::string& path) {
   const std::lock_guard lock(state_->mutex);

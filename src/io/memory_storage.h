@@ -19,9 +19,9 @@ namespace crossdock::io {
 
 /// What becomes of changes that were not synced when the machine goes down.
 enum class Unsynced : std::uint8_t {
-  kLost,    ///< none is there
-  kKept,    ///< all are there, as if the process alone had been killed
-  kSome,    ///< chosen by a seed
+  kLost,  ///< none is there
+  kKept,  ///< all are there, as if the process alone had been killed
+  kSome,  ///< chosen by a seed
 };
 
 class MemoryStorage final : public Storage {

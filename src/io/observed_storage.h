@@ -13,8 +13,26 @@
 namespace crossdock::io {
 
 enum class Call : std::uint8_t {
-  kStat, kList, kReadLink, kOpenRead, kCreate, kOpenWrite, kMakeDir, kRename, kExchange, kRemoveFile, kRemoveDir,
-  kSyncDir, kLock, kProbe, kRead, kInfo, kWrite, kPreallocate, kTruncate, kSync,
+  kStat,
+  kList,
+  kReadLink,
+  kOpenRead,
+  kCreate,
+  kOpenWrite,
+  kMakeDir,
+  kRename,
+  kExchange,
+  kRemoveFile,
+  kRemoveDir,
+  kSyncDir,
+  kLock,
+  kProbe,
+  kRead,
+  kInfo,
+  kWrite,
+  kPreallocate,
+  kTruncate,
+  kSync,
 };
 inline constexpr int kCallCount = 20;
 
@@ -28,8 +46,8 @@ struct CallInfo {
 class CallObserver {
  public:
   struct Verdict {
-    Status status;               ///< an error is returned in place of the call
-    std::int64_t partial = 0;    ///< of a refused write, this many bytes reach the file all the same
+    Status status;             ///< an error is returned in place of the call
+    std::int64_t partial = 0;  ///< of a refused write, this many bytes reach the file all the same
   };
   virtual ~CallObserver() = default;
   [[nodiscard]] virtual Verdict OnCall(const CallInfo& info) = 0;

@@ -94,7 +94,7 @@ class DirStaging final : public Staging {
 
   Storage& storage_;
   Places places_;
-  std::vector<std::string> made_parents_;   ///< the outermost first
+  std::vector<std::string> made_parents_;  ///< the outermost first
   std::unique_ptr<WriteFile> lock_;
   bool made_staging_ = false;
   bool resuming_ = false;

@@ -9,7 +9,8 @@
 ///  4. Commit: every directory of the tree is synced bottom-up, then a commit record `.<name>.crossdock-commit` is
 ///     written and synced: the inode of the staged tree and the markers. Up to here the run can be resumed or
 ///     discarded; from here on every step can be repeated, and the next Begin repeats them if this process dies.
-///  5. The journal is removed and the tree is renamed to the target: directly when nothing is there, by RENAME_EXCHANGE when a target is
+///  5. The journal is removed and the tree is renamed to the target: directly when nothing is there, by RENAME_EXCHANGE
+///  when a target is
 ///     replaced (the old tree then has the staging name), else by two renames over `.<name>.crossdock-old`.
 ///     The parent is synced.
 ///  6. Markers (the tracker file a consumer looks for) are written by temporary name, sync, rename, sync.
@@ -28,8 +29,8 @@
 namespace crossdock::io {
 
 struct StagingOptions {
-  bool replace = false;   ///< an existing target may be replaced (--force)
-  bool resume = false;    ///< take over what an interrupted run left
+  bool replace = false;  ///< an existing target may be replaced (--force)
+  bool resume = false;   ///< take over what an interrupted run left
 };
 
 /// A marker to be written after the rename: absolute path and content.
@@ -46,10 +47,10 @@ class Staging {
   /// On an error nothing that Begin made is left behind.
   [[nodiscard]] static Result<std::unique_ptr<Staging>> Begin(Storage& storage, const std::string& target,
                                                               const StagingOptions& options);
-  virtual ~Staging() = default;   ///< does not remove: an interrupted run can be resumed
-  [[nodiscard]] virtual const std::string& dir() const = 0;          ///< where files are to be written
+  virtual ~Staging() = default;                              ///< does not remove: an interrupted run can be resumed
+  [[nodiscard]] virtual const std::string& dir() const = 0;  ///< where files are to be written
   [[nodiscard]] virtual std::string journal_path() const = 0;
-  [[nodiscard]] virtual bool resuming() const = 0;                   ///< there was something to take over
+  [[nodiscard]] virtual bool resuming() const = 0;  ///< there was something to take over
   /// `resume` was asked for and Begin finished the interrupted commit: the target is complete, nothing is left to do.
   [[nodiscard]] virtual bool completed() const = 0;
   /// When resuming: removes every file and directory but the journal and `files` (relative paths), so that what is

@@ -40,11 +40,14 @@ struct DirEntry {
 struct Capabilities {
   bool random_write = true;
   bool atomic_rename = true;
-  bool exchange = true;       ///< RENAME_EXCHANGE
+  bool exchange = true;  ///< RENAME_EXCHANGE
   bool preallocate = true;
   bool direct_io = true;
   std::int64_t free_bytes = 0;
 };
+
+/// What whole blocks around a range may take beyond it.
+inline constexpr std::int64_t kBlockMargin = 8192;
 
 class ReadFile {
  public:
@@ -52,6 +55,11 @@ class ReadFile {
   /// Fills `out` from `offset`. A short read (end of file) is kCorrupt with expected and found sizes.
   /// Retries EINTR and partial reads; safe to repeat.
   [[nodiscard]] virtual Status ReadAt(std::int64_t offset, std::span<std::byte> out) const = 0;
+  /// As ReadAt, of many bytes that will not be read again: where it pays, the page cache is passed by, for which whole
+  /// blocks are read into `room`. The bytes are in `out` or inside `room`, as the result says; the two may overlap.
+  /// REQUIRES: `room` begins at a page and is kBlockMargin larger than `out`.
+  [[nodiscard]] virtual Result<std::span<const std::byte>> ReadOnce(std::int64_t offset, std::span<std::byte> out,
+                                                                    std::span<std::byte> room) const;
   [[nodiscard]] virtual Result<FileInfo> Info() const = 0;
   /// A hint that [offset, offset+length) will not be read again: its page cache may go. Length 0 means to the end.
   virtual void DropCache(std::int64_t offset, std::int64_t length) const = 0;
@@ -69,6 +77,9 @@ class WriteFile {
   /// Starts write-back of the range and, for what was started before, waits and drops the cache: keeps dirty
   /// pages few while writing. A hint; errors surface in Sync.
   virtual void StartWriteback(std::int64_t offset, std::int64_t length) = 0;
+  /// WriteAt and StartWriteback of bytes that will not be written again. Where it pays, whole blocks pass the page
+  /// cache by; for that the address of the data must be the offset's equal modulo 4096.
+  [[nodiscard]] virtual Status WriteOnce(std::int64_t offset, std::span<const std::byte> data);
   /// Makes the content durable (fdatasync). Only its success says that earlier writes are safe.
   [[nodiscard]] virtual Status Sync() = 0;
   [[nodiscard]] virtual const std::string& path() const = 0;
@@ -77,7 +88,7 @@ class WriteFile {
 class Storage {
  public:
   virtual ~Storage() = default;
-  [[nodiscard]] virtual Result<FileInfo> Stat(const std::string& path) = 0;   ///< kIncomplete when absent
+  [[nodiscard]] virtual Result<FileInfo> Stat(const std::string& path) = 0;              ///< kIncomplete when absent
   [[nodiscard]] virtual Result<std::vector<DirEntry>> List(const std::string& dir) = 0;  ///< sorted by name
   [[nodiscard]] virtual Result<std::string> ReadLink(const std::string& path) = 0;
   [[nodiscard]] virtual Result<std::unique_ptr<ReadFile>> OpenRead(const std::string& path) = 0;
@@ -85,11 +96,12 @@ class Storage {
   [[nodiscard]] virtual Result<std::unique_ptr<WriteFile>> Create(const std::string& path) = 0;
   /// Opens a file of ours for going on with it (resume).
   [[nodiscard]] virtual Result<std::unique_ptr<WriteFile>> OpenWrite(const std::string& path) = 0;
-  [[nodiscard]] virtual Status MakeDir(const std::string& path) = 0;          ///< one level; error when present
+  [[nodiscard]] virtual Status MakeDir(const std::string& path) = 0;  ///< one level; error when present
   [[nodiscard]] virtual Status Rename(const std::string& from, const std::string& to) = 0;  ///< replaces a file
-  [[nodiscard]] virtual Status Exchange(const std::string& a, const std::string& b) = 0;    ///< kUnsupported where it cannot
+  [[nodiscard]] virtual Status Exchange(const std::string& a,
+                                        const std::string& b) = 0;  ///< kUnsupported where it cannot
   [[nodiscard]] virtual Status RemoveFile(const std::string& path) = 0;
-  [[nodiscard]] virtual Status RemoveDir(const std::string& path) = 0;        ///< empty ones
+  [[nodiscard]] virtual Status RemoveDir(const std::string& path) = 0;  ///< empty ones
   [[nodiscard]] virtual Status SyncDir(const std::string& dir) = 0;
   /// An exclusive lock on a file (created when absent) held until the returned object dies; kIo with the hint
   /// to wait when another process holds it.
@@ -100,7 +112,8 @@ class Storage {
 // ---- over any storage ----
 [[nodiscard]] bool Exists(Storage& storage, const std::string& path);
 /// Whole small file; kUnsupported above `limit` bytes.
-[[nodiscard]] Result<std::string> ReadSmallFile(Storage& storage, const std::string& path, std::int64_t limit = 64 << 20);
+[[nodiscard]] Result<std::string> ReadSmallFile(Storage& storage, const std::string& path,
+                                                std::int64_t limit = 64 << 20);
 /// Create, write, sync.
 [[nodiscard]] Status WriteSmallFile(Storage& storage, const std::string& path, std::string_view content);
 /// Absent is fine.

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/writeback.h"
 
-#include <fcntl.h>
-
 #include <utility>
+
+#include <fcntl.h>
 
 namespace crossdock::io {
 
-void WritebackWindow::Add(const std::shared_ptr<const FileDescriptor>& file, std::int64_t offset,
-                          std::int64_t length) {
+void WritebackWindow::Add(const std::shared_ptr<const FileDescriptor>& file, std::int64_t offset, std::int64_t length) {
   std::vector<Range> start;
   std::vector<Range> finish;
   {

@@ -33,7 +33,7 @@ class WritebackWindow {
     std::int64_t length = 0;
   };
   std::mutex mutex_;
-  std::vector<Range> gathered_;     ///< written, write-back not started
+  std::vector<Range> gathered_;  ///< written, write-back not started
   std::deque<Range> started_;
   std::int64_t gathered_bytes_ = 0;
   std::int64_t started_bytes_ = 0;

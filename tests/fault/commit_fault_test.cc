@@ -115,11 +115,12 @@ TEST_P(StorageFault, LeavesAbsentOldOrNewAndCanBeResumed) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, StorageFault,
-    ::testing::Values(FaultCase{"io_error", {.code = ErrorCode::kIo}, false},
-                      FaultCase{"io_error_replacing", {.code = ErrorCode::kIo}, true},
-                      FaultCase{"half_written", {.code = ErrorCode::kIo, .half_written = true, .writes_only = true}, true},
-                      FaultCase{"dying_disk", {.code = ErrorCode::kIo, .stays = true}, true},
-                      FaultCase{"disk_full", {.code = ErrorCode::kNoSpace, .stays = true, .half_written = true}, false}),
+    ::testing::Values(
+        FaultCase{"io_error", {.code = ErrorCode::kIo}, false},
+        FaultCase{"io_error_replacing", {.code = ErrorCode::kIo}, true},
+        FaultCase{"half_written", {.code = ErrorCode::kIo, .half_written = true, .writes_only = true}, true},
+        FaultCase{"dying_disk", {.code = ErrorCode::kIo, .stays = true}, true},
+        FaultCase{"disk_full", {.code = ErrorCode::kNoSpace, .stays = true, .half_written = true}, false}),
     [](const auto& row) { return row.param.name; });
 
 TEST_F(CommitFault, AReadThatFailsLeavesTheTargetAlone) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file  What every Storage must do, asked of the local and the in-memory one.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "io/memory_storage.h"
 #include "io/observed_storage.h"

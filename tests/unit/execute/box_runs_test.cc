@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "execute/box_runs.h"
 
-#include <gtest/gtest.h>
-
 #include <random>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 namespace crossdock::execute {
 namespace {

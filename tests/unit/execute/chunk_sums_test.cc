@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "execute/chunk_sums.h"
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <random>
 #include <string>
+
+#include <gtest/gtest.h>
 
 namespace crossdock::execute {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "execute/executor.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
+
+#include <gtest/gtest.h>
 
 #include "io/counting_storage.h"
 #include "io/faulty_storage.h"

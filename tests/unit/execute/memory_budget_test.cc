@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "execute/memory_budget.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <cstring>
 #include <thread>
+
+#include <gtest/gtest.h>
 
 #include "result_matchers.h"
 
@@ -37,7 +37,9 @@ TEST(BufferPool, RefusesWhatCanNeverFit) {
 
 TEST(BufferPool, GivesFreeBuffersUpForALargerOne) {
   BufferPool pool(8 * kMiB);
-  { ASSERT_OK_AND_ASSIGN(const auto small, pool.Take(2 * kMiB, kNever)); }
+  {
+    ASSERT_OK_AND_ASSIGN(const auto small, pool.Take(2 * kMiB, kNever));
+  }
   ASSERT_OK_AND_ASSIGN(const auto large, pool.Take(7 * kMiB, kNever));
   std::memset(large.data(), 1, static_cast<std::size_t>(7 * kMiB));
   EXPECT_LE(pool.peak_bytes(), 8 * kMiB);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "execute/move.h"
 
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "kernels/cast.h"
 
@@ -77,15 +77,13 @@ const expr::ElementOp kToBf16 = Op(expr::Op::kCast, DType::kF32, DType::kBF16);
 INSTANTIATE_TEST_SUITE_P(
     All, RunMoveTest,
     ::testing::Values(Case{"one", {}, {}}, Case{"copy", {{100, 1, 1}}, {}}, Case{"cast", {{5000, 1, 1}}, {kToBf16}},
-                      Case{"cast_rows", {{7, 200, 90}, {90, 1, 1}}, {kToBf16}},
-                      Case{"cast_one", {}, {kToBf16}},
+                      Case{"cast_rows", {{7, 200, 90}, {90, 1, 1}}, {kToBf16}}, Case{"cast_one", {}, {kToBf16}},
                       Case{"cast_transposed", {{30, 1, 40}, {40, 50, 1}}, {kToBf16}},
                       Case{"cast_scattered", {{3, 3000, 1}, {2500, 1, 3}}, {kToBf16}},
                       Case{"scale", {{3000, 2, 1}}, {Op(expr::Op::kScale, DType::kF32, DType::kF32, 1.0 / 3.0)}},
                       Case{"chain",
                            {{2, 4000, 3000}, {3000, 1, 1}},
-                           {Op(expr::Op::kOffset, DType::kF32, DType::kF32, 1.0),
-                            kToBf16,
+                           {Op(expr::Op::kOffset, DType::kF32, DType::kF32, 1.0), kToBf16,
                             Op(expr::Op::kScale, DType::kBF16, DType::kBF16, 8.0),
                             Op(expr::Op::kCast, DType::kBF16, DType::kF16)}}),
     [](const auto& row) { return row.param.name; });

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unit/execute/small_job.h"
 
-#include <fmt/format.h>
-
 #include <bit>
 #include <cmath>
 #include <cstring>
+
+#include <fmt/format.h>
 
 #include "execute/box_runs.h"
 #include "expr/expr.h"
@@ -67,7 +67,7 @@ struct SourceTensor {
   DType dtype;
   Shape shape;
   std::string bytes;
-  std::vector<Box> chunks;   ///< empty: one whole
+  std::vector<Box> chunks;  ///< empty: one whole
 };
 
 std::vector<SourceTensor> SourceTensors(const SmallJobOptions& options) {
@@ -110,8 +110,7 @@ Result<formats::Placement> RawWriter::LayOut(Catalog target) {
   return placement;
 }
 
-Result<std::vector<formats::Frame>> RawWriter::Seal(std::int32_t entry, std::int32_t chunk,
-                                                    std::uint32_t crc32) const {
+Result<std::vector<formats::Frame>> RawWriter::Seal(std::int32_t entry, std::int32_t chunk, std::uint32_t crc32) const {
   const Chunk& c = placed_.entries[static_cast<std::size_t>(entry)].chunks[static_cast<std::size_t>(chunk)];
   return std::vector<formats::Frame>{{c.file, c.bytes.end(), fmt::format("{:08x}", crc32)}};
 }

@@ -50,7 +50,7 @@ class RawWriter final : public formats::CheckpointWriter {
 struct SmallJobOptions {
   bool wants_crc32 = true;
   std::int64_t memory = std::int64_t{1} << 20U;
-  std::int64_t task_bytes = 0;    ///< see PlanOptions
+  std::int64_t task_bytes = 0;  ///< see PlanOptions
   std::int64_t big_bytes = 3'000'000;
 };
 
@@ -69,7 +69,7 @@ class SmallJob {
   std::unique_ptr<RawReader> reader;
   RawWriter writer{true};
   formats::Placement placement;
-  std::map<std::string, std::string> expected;   ///< row-major bytes of each target tensor
+  std::map<std::string, std::string> expected;  ///< row-major bytes of each target tensor
 
  private:
   Status WriteSource(io::Storage& storage, const SmallJobOptions& options);

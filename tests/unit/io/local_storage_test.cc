@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file  What only the local file system has: links, modes, special files.
+#include <cstdlib>
+#include <filesystem>
+
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cstdlib>
-#include <filesystem>
 
 #include "io/storage.h"
 #include "result_matchers.h"
@@ -92,7 +92,7 @@ TEST_F(LocalStorage, FilesHaveTheModeOfTheUmask) {
     ::umask(before);
     ASSERT_THAT(written, IsOk());
     ASSERT_THAT(made, IsOk());
-    struct stat st {};
+    struct stat st{};
     ASSERT_EQ(::stat(At(name).c_str(), &st), 0);
     EXPECT_EQ(st.st_mode & 0777U, c.file);
     ASSERT_EQ(::stat(At(name + "d").c_str(), &st), 0);
@@ -104,7 +104,8 @@ TEST_F(LocalStorage, AFullDeviceIsToldAsSuch) {
   const auto full = storage_->OpenWrite("/dev/full");
   if (!full) GTEST_SKIP() << "no /dev/full here: " << full.error().ToString();
   const std::string text(10, 'x');
-  EXPECT_THAT((*full)->WriteAt(0, std::as_bytes(std::span(text))), IsError(ErrorCode::kNoSpace, HasSubstr("/dev/full")));
+  EXPECT_THAT((*full)->WriteAt(0, std::as_bytes(std::span(text))),
+              IsError(ErrorCode::kNoSpace, HasSubstr("/dev/full")));
 }
 
 TEST_F(LocalStorage, ThrottledWritesArrive) {

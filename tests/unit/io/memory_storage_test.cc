@@ -16,11 +16,11 @@ std::span<const std::byte> Bytes(std::string_view text) { return std::as_bytes(s
 TEST(MemoryStorage, ForgetsWhatWasNotSynced) {
   MemoryStorage memory;
   memory.StartRecord();
-  ASSERT_OK_AND_ASSIGN(const auto file, memory.Create("/a"));             // 1
-  ASSERT_THAT(file->WriteAt(0, Bytes("one")), IsOk());                    // 2
-  ASSERT_THAT(file->Sync(), IsOk());                                      // 3
-  ASSERT_THAT(memory.SyncDir("/"), IsOk());                               // 4
-  ASSERT_THAT(file->WriteAt(0, Bytes("two")), IsOk());                    // 5
+  ASSERT_OK_AND_ASSIGN(const auto file, memory.Create("/a"));  // 1
+  ASSERT_THAT(file->WriteAt(0, Bytes("one")), IsOk());         // 2
+  ASSERT_THAT(file->Sync(), IsOk());                           // 3
+  ASSERT_THAT(memory.SyncDir("/"), IsOk());                    // 4
+  ASSERT_THAT(file->WriteAt(0, Bytes("two")), IsOk());         // 5
   ASSERT_EQ(memory.record_size(), 5U);
   EXPECT_EQ(memory.AfterCrash(2, Unsynced::kLost)->Files("/"), Files{});
   EXPECT_EQ(memory.AfterCrash(2, Unsynced::kKept)->Files("/"), (Files{{"a", "one"}}));

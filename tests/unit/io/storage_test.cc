@@ -24,9 +24,9 @@ TEST(Paths, AreJoinedAndTakenApart) {
 
 TEST(Paths, RelativeOnesAreChecked) {
   for (const char* good : {"a", "a/b", "..a", "a..", "a b/c.d"}) EXPECT_THAT(CheckRelativePath(good), IsOk()) << good;
-  for (const std::string& bad : {std::string(), std::string("/a"), std::string(".."), std::string("a/../b"),
-                                 std::string("a//b"), std::string("a/"), std::string("./a"), std::string("a\\b"),
-                                 std::string("a\0b", 3)}) {
+  for (const std::string& bad :
+       {std::string(), std::string("/a"), std::string(".."), std::string("a/../b"), std::string("a//b"),
+        std::string("a/"), std::string("./a"), std::string("a\\b"), std::string("a\0b", 3)}) {
     EXPECT_THAT(CheckRelativePath(bad), IsError(ErrorCode::kUnsafe, ::testing::HasSubstr("outside"))) << bad;
   }
 }
