@@ -37,7 +37,7 @@ class StorageConformance : public ::testing::TestWithParam<std::string> {
       temporary_ = root_ = pattern;
       base_ = MakeLocalStorage();
     } else {
-      root_ = "/work";
+      root_ = "/disk";
       base_ = std::make_unique<MemoryStorage>();
       ASSERT_THAT(base_->MakeDir(root_), IsOk());
     }
