@@ -10,7 +10,7 @@ Result<Report> RunVerify(const Request& request, const Machine& machine, const H
   CROSSDOCK_ASSIGN_OR_RETURN(const Ends ends, ResolveEnds(request, machine));
   if (ends.source.empty() || ends.target.empty()) return MissingWord(request, "two paths, A and B");
   options.a = ends.source;
-  options.b = ResolveHubId(ends.target, machine);
+  CROSSDOCK_ASSIGN_OR_RETURN(options.b, ResolvePath(ends.target, machine));
   options.hf_template = ends.hf_template;
   CROSSDOCK_ASSIGN_OR_RETURN(options.from_a, request.One("from"));
   CROSSDOCK_ASSIGN_OR_RETURN(options.from_b, request.One("from-b"));

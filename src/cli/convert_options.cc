@@ -169,7 +169,16 @@ Status FillWork(const Request& request, ConvertOptions* options) {
 
 }  // namespace
 
-std::string ResolveHubId(const std::string& word, const Machine& machine) {
+Status CheckLocal(const std::string& path) {
+  const std::size_t scheme = path.find("://");
+  if (scheme == std::string::npos || scheme == 0 || path.find('/') < scheme) return OkStatus();
+  return MakeError(ErrorCode::kUnsupported, fmt::format("`{}` URLs are not available in this version", Printable(path.substr(0, scheme + 3))))
+      .WithPath(path)
+      .WithHint("copy the checkpoint to a local path first");
+}
+
+Result<std::string> ResolvePath(const std::string& word, const Machine& machine) {
+  CROSSDOCK_RETURN_IF_ERROR(CheckLocal(word));
   const std::size_t slash = word.find('/');
   const bool id = slash != std::string::npos && slash != 0 && slash + 1 < word.size() &&
                   word.find('/', slash + 1) == std::string::npos && word[0] != '.' && word[0] != '~';
@@ -182,7 +191,13 @@ std::string ResolveHubId(const std::string& word, const Machine& machine) {
   if (cache.empty() && !variable("HF_HOME").empty()) cache = variable("HF_HOME") + "/hub";
   if (cache.empty() && !variable("HOME").empty()) cache = variable("HOME") + "/.cache/huggingface/hub";
   const std::string folder = fmt::format("{}/models--{}--{}", cache, word.substr(0, slash), word.substr(slash + 1));
-  return !cache.empty() && machine.exists(folder) ? folder : word;
+  if (!cache.empty() && machine.exists(folder)) return folder;
+  // A folder of that name tells a path with a typing error from the name of a model.
+  if (machine.exists(word.substr(0, slash))) return word;
+  return MakeError(ErrorCode::kIncomplete, "there is no such path, and no model of this name in the local hub cache")
+      .WithPath(word)
+      .WithExpected(fmt::format("`{}`", Printable(folder, 4096)))
+      .WithHint("nothing is downloaded: fetch the model first, or give the path of its directory");
 }
 
 Result<Ends> ResolveEnds(const Request& request, const Machine& machine) {
@@ -191,7 +206,12 @@ Result<Ends> ResolveEnds(const Request& request, const Machine& machine) {
   CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> saver, request.One("saver"));
   if (saver) {
     CROSSDOCK_ASSIGN_OR_RETURN(std::string format, FormatOfSaver(*saver));
-    if (!to) to = std::move(format);
+    if (to && *to != format) {
+      return MakeError(ErrorCode::kUsage, "`--saver` and `--to` name two formats")
+          .WithFound(fmt::format("`--saver {}`, which is `{}`, and `--to {}`", Printable(*saver), format, Printable(*to)))
+          .WithHint("leave one of them out");
+    }
+    to = std::move(format);
   }
   CROSSDOCK_ASSIGN_OR_RETURN(source, request.One("source"));
   CROSSDOCK_ASSIGN_OR_RETURN(target, request.One("target"));
@@ -219,8 +239,11 @@ Result<Ends> ResolveEnds(const Request& request, const Machine& machine) {
   }
   CROSSDOCK_RETURN_IF_ERROR(Take(std::move(hf_model), "the template", &hf_template));
   Ends ends{source.value_or(""), target.value_or(""), to.value_or(""), hf_template};
-  ends.source = ResolveHubId(ends.source, machine);
-  if (ends.hf_template) ends.hf_template = ResolveHubId(*ends.hf_template, machine);
+  CROSSDOCK_ASSIGN_OR_RETURN(ends.source, ResolvePath(ends.source, machine));
+  CROSSDOCK_RETURN_IF_ERROR(CheckLocal(ends.target));
+  if (ends.hf_template) {
+    CROSSDOCK_ASSIGN_OR_RETURN(ends.hf_template, ResolvePath(*ends.hf_template, machine));
+  }
   return ends;
 }
 

@@ -30,8 +30,10 @@ struct Ends {
 /// Who is SOURCE, TARGET and template (docs/reference/cli.md). Does not ask whether they are missing.
 [[nodiscard]] Result<Ends> ResolveEnds(const Request& request, const Machine& machine);
 
-/// `ORG/NAME` that is no path: its folder in the local Hugging Face cache if there is one, else the word itself.
-[[nodiscard]] std::string ResolveHubId(const std::string& word, const Machine& machine);
+/// The word as a local path. `ORG/NAME` that is no path is looked up in the local Hugging Face cache; kIncomplete when
+/// it is not there either. kUnsupported for URLs.
+[[nodiscard]] Result<std::string> ResolvePath(const std::string& word, const Machine& machine);
+[[nodiscard]] Status CheckLocal(const std::string& path);
 
 [[nodiscard]] Result<ConvertOptions> BuildConvertOptions(const Request& request, const Machine& machine);
 

@@ -67,7 +67,7 @@ constexpr std::array kTable = {
     One("hf-template", "origin-hf-dir hf-config", "DIR", kReading, "where config.json, tokenizer and names come from"),
     One("family", "model-name", "NAME", kReading, "override the detected family"),
     One("rules", "", "FILE", kReading, "a family file of your own"),
-    One("for", "", "CONSUMER", kConverting, "megatron-lm (default) or megatron-bridge, with optional @VERSION"),
+    One("for", "", "CONSUMER", kConverting, "what loads the target: megatron-lm (default), with optional @VERSION"),
     One("iteration", "", "N", kConverting, "what the Megatron checkpoint is called; default: the source's step"),
     Flag("release", "", kConverting, "call the Megatron checkpoint `release`"),
     One("max-shard-size", "", "SIZE", kConverting, "size of a Hugging Face shard; default 5GB"),

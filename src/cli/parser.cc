@@ -56,9 +56,20 @@ std::string TopHelp() {
   return out;
 }
 
+/// What the command line says in another spelling counts too: a word for a path, one of the ways to name a dtype.
+bool Given(const OptionSpec& spec, const Request& request) {
+  if (request.values.contains(spec.name)) return true;
+  if (spec.name == "source") return !request.positionals.empty();
+  if (spec.name == "target") return request.positionals.size() > 1 || (request.command->bit == kDemo && !request.positionals.empty());
+  constexpr std::string_view kDTypes = "dtype bf16 fp16 fp32";
+  if (!ListHas(kDTypes, spec.name)) return false;
+  return std::any_of(request.values.begin(), request.values.end(), [&](const auto& value) { return ListHas(kDTypes, value.first); });
+}
+
 Status AddEnvironment(const Environment& environment, Request* request) {
+  const Request by_words = *request;
   for (const OptionSpec& spec : OptionTable()) {
-    if ((spec.commands & request->command->bit) == 0 || request->values.contains(spec.name)) continue;
+    if ((spec.commands & request->command->bit) == 0 || Given(spec, by_words)) continue;
     const std::string name = EnvironmentName(spec.name);
     const char* text = environment(name.c_str());
     if (text == nullptr || *text == '\0') continue;

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cstdio>
 
 #include "cli/commands.h"
@@ -54,6 +54,13 @@ int Finish(const Result<Report>& result, bool json) {
   return Print(text, status);
 }
 
+/// Errors are to be JSON too, also those of words that are never parsed.
+bool AsksForJson(const std::vector<std::string>& args, const Machine& machine) {
+  const bool said = std::any_of(args.begin(), args.end(), [](const std::string& word) { return word.starts_with("--json"); });
+  const char* variable = machine.environment(EnvironmentName("json").c_str());
+  return said ? WantsJson(args) : variable != nullptr && ParseBool(variable) == "true";
+}
+
 Result<Report> RunRequest(const Request& request, const Machine& machine) {
   CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> progress, request.One("progress"));
   const bool quiet = request.Flag("quiet");
@@ -73,7 +80,7 @@ Result<Report> RunRequest(const Request& request, const Machine& machine) {
 }  // namespace
 
 int RunProgram(const std::vector<std::string>& args, const Machine& machine) {
-  const bool json = WantsJson(args);
+  const bool json = AsksForJson(args, machine);
   const Result<Words> words = SettleWords(args, machine.exists);
   if (!words) return Fail(words.error(), json);
   if (words->version) return Print(VersionString() + "\n", 0);

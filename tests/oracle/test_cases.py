@@ -262,21 +262,54 @@ def test_b78_views_of_shared_storages(workshop, tmp_path, legacy):
     mcore_load.check(tool.step_of(tmp_path / "m"), config, tensors, layouts=[env.Layout(1, 1)])
 
 
-def test_b78_a_blob_with_a_large_storage(workshop, tmp_path):
-    """A careless writer stored a view with its whole storage in a .distcp; only the view counts."""
+def with_blob(workshop, target, key, view_of):
+    """A real checkpoint in which one tensor of `key` lies in a file of its own, as the view that `view_of` makes of it."""
     import io
     import pickle
-    root, step, config, parameters, _ = workshop.megatron("qwen3", env.Layout(1, 1), optimizer=False)
-    shutil.copytree(root, tmp_path / "m")
-    copy = tmp_path / "m" / step.name
+    root, step, *_ = workshop.megatron("qwen3", env.Layout(1, 1), optimizer=False)
+    shutil.copytree(root, target)
+    copy = target / step.name
     metadata = pickle.loads((copy / ".metadata").read_bytes())
-    index, where = next((index, where) for index, where in metadata.storage_data.items() if index.fqn == "decoder.final_layernorm.weight")
-    stream = io.BytesIO()
-    wide = torch.full((3, 40), 9.0, dtype=torch.bfloat16)
-    wide[1] = parameters["model.norm.weight"]
-    torch.save(wide[1], stream)
+    where = next(where for index, where in metadata.storage_data.items() if index.fqn == key)
+    with open(copy / where.relative_path, "rb") as file:
+        file.seek(where.offset)
+        tensor = torch.load(io.BytesIO(file.read(where.length)))
+    view, stream = view_of(tensor), io.BytesIO()
+    assert torch.equal(view, tensor)
+    torch.save(view, stream)
     (copy / "__9_0.distcp").write_bytes(stream.getvalue())
     where.relative_path, where.offset, where.length = "__9_0.distcp", 0, len(stream.getvalue())
     (copy / ".metadata").write_bytes(pickle.dumps(metadata, protocol=4))
-    tool.convert(tmp_path / "m", tmp_path / "hf", "--to", "hf", "--hf-template", workshop.hf("qwen3")[0])
-    assert_same(read_directory(tmp_path / "hf")[0], raw_of(parameters))
+    return target
+
+
+def offset_view(tensor):
+    """A contiguous view in the middle of a storage that is 3 times as large (and 400 KB more)."""
+    large = torch.full((3 * tensor.numel() + 200_000,), 9.0, dtype=tensor.dtype)
+    large[tensor.numel():2 * tensor.numel()] = tensor.reshape(-1)
+    return large[tensor.numel():2 * tensor.numel()].view(tensor.shape)
+
+
+@pytest.mark.parametrize("key", ["decoder.final_layernorm.weight", "decoder.layers.mlp.linear_fc1.weight", "embedding.word_embeddings.weight"])
+def test_b78_views_in_a_blob(workshop, tmp_path, key):
+    """A careless writer stored a view with its whole storage in a .distcp; only the view counts."""
+    root = with_blob(workshop, tmp_path / "m", key, offset_view)
+    assert (tool.step_of(root) / "__9_0.distcp").stat().st_size > 400_000
+    tool.convert(root, tmp_path / "hf", "--to", "hf", "--hf-template", workshop.hf("qwen3")[0])
+    assert_same(read_directory(tmp_path / "hf")[0], raw_of(workshop.hf("qwen3")[2]))
+    size = sum(tensor.numel() * 2 for tensor in workshop.hf("qwen3")[2].values())
+    assert sum(path.stat().st_size for path in (tmp_path / "hf").glob("*.safetensors")) < size + 20_000
+    tool.convert(root, tmp_path / "again", "--to", "megatron", "--tp", 2)
+    assert sum(path.stat().st_size for path in tool.step_of(tmp_path / "again").glob("*.distcp")) < size + 100_000
+    config, tensors = workshop.hf("qwen3")[1:]
+    mcore_load.check(tool.step_of(tmp_path / "again"), config, tensors, layouts=[env.Layout(1, 1)])
+
+
+def test_b78_a_view_with_other_strides_is_read_or_refused_by_name(workshop, tmp_path):
+    key = "decoder.layers.mlp.linear_fc2.weight"
+    root = with_blob(workshop, tmp_path / "m", key, lambda tensor: tensor.transpose(-1, -2).contiguous().transpose(-1, -2))
+    text = tool.run("convert", root, tmp_path / "hf", "--to", "hf", "--hf-template", workshop.hf("qwen3")[0], expect=(0, 3))
+    if (tmp_path / "hf").exists():
+        assert_same(read_directory(tmp_path / "hf")[0], raw_of(workshop.hf("qwen3")[2]))
+    else:
+        tool.refused(text, key, "stride")

@@ -69,6 +69,10 @@ std::optional<StoredArgs> ReadStoredArgs(const Catalog& catalog) {
     const Value* values = space != nullptr ? space->state.get() : args;
     if (values != nullptr && values->as_dict() != nullptr) return StoredArgs{*values, "common.pt"};
   }
+  return ReadRunConfig(catalog);
+}
+
+std::optional<StoredArgs> ReadRunConfig(const Catalog& catalog) {
   const auto config = catalog.objects.find("run_config.yaml");
   if (config == catalog.objects.end()) return std::nullopt;
   const Value* model = config->second.Find("model");

@@ -23,6 +23,8 @@ struct StoredArgs {
   std::string origin;      ///< "common.pt" or "run_config.yaml", for messages
 };
 [[nodiscard]] std::optional<StoredArgs> ReadStoredArgs(const Catalog& catalog);
+/// run_config.yaml alone, whether or not common.pt stores arguments too.
+[[nodiscard]] std::optional<StoredArgs> ReadRunConfig(const Catalog& catalog);
 
 /// The common state of a checkpoint: objects["common"], unwrapped; null when there is none.
 [[nodiscard]] const Value* CommonState(const Catalog& catalog);

@@ -70,11 +70,11 @@ Result<Candidate> Evaluate(const family::FamilyFile& family, std::string origin,
   return candidate;
 }
 
-/// The name of a letter in a candidate's own words.
-std::string WordOf(const family::FamilyFile& family, const std::string& letter, const Candidate& candidate) {
+/// The name of a letter in the words of a configuration.
+std::string WordOf(const family::FamilyFile& family, const std::string& letter, const std::string& words) {
   const auto rule = family.letters.find(letter);
   if (rule == family.letters.end()) return letter;
-  const auto paths = rule->second.paths.find(candidate.config.words);
+  const auto paths = rule->second.paths.find(words);
   return paths == rule->second.paths.end() || paths->second.empty() ? letter : paths->second.front().substr(0, paths->second.front().find(' '));
 }
 
@@ -104,8 +104,9 @@ Error Disagreement(const std::string& what, const std::string& a, const std::str
 Status CheckLettersAgree(const Catalog& catalog, const Inventory& inventory, const family::FamilyFile& family, const Candidate& a, const Candidate& b) {
   for (const auto& [letter, value] : a.letters) {
     if (letter == "v" || b.letters.at(letter) == value) continue;
-    return Disagreement(WordOf(family, letter, b), fmt::format("{} = {} in {}", WordOf(family, letter, a), value, a.origin),
-                        fmt::format("{} = {} in {}", WordOf(family, letter, b), b.letters.at(letter), b.origin),
+    const std::string word = WordOf(family, letter, b.config.words);
+    return Disagreement(word, fmt::format("{} = {} in {}", WordOf(family, letter, a.config.words), value, a.origin),
+                        fmt::format("{} = {} in {}", word, b.letters.at(letter), b.origin),
                         DecidingTensor(catalog, inventory, family, a, b));
   }
   if (a.conditions != b.conditions) {
@@ -120,19 +121,33 @@ Status CheckLettersAgree(const Catalog& catalog, const Inventory& inventory, con
   return OkStatus();
 }
 
-/// Values without a shape: a config.json beside the arguments must say the same, or one of them is wrong.
-Status CheckNumbersAgree(const family::FamilyFile& family, const Candidate& carried, const StoredArgs& stored) {
-  CROSSDOCK_ASSIGN_OR_RETURN(const Value args, ArgsFromConfig(family, carried.letters, carried.conditions, carried.config));
+/// Values without a shape: what is said beside the arguments must be the same, or one of them is wrong.
+Status CheckNumbersAgree(const Value& args, const std::string& origin, const StoredArgs& stored) {
   constexpr std::pair<const char*, const char*> kNumbers[] = {{"rotary_base", "rotary_base"},
                                                               {"layernorm_epsilon", "norm_epsilon"},
                                                               {"rotary_percent", "rotary_percent"}};
   for (const auto& [name, older] : kNumbers) {
-    const std::optional<double> ours = args.GetFloat(name);
+    const std::optional<double> ours = args.GetFloat(name) ? args.GetFloat(name) : args.GetFloat(older);
     const std::optional<double> theirs = stored.args.GetFloat(name) ? stored.args.GetFloat(name) : stored.args.GetFloat(older);
     if (!ours || !theirs || *ours == *theirs) continue;
-    return Disagreement(name, fmt::format("{} in {}", *ours, carried.origin), fmt::format("{} in {}", *theirs, stored.origin), "");
+    return Disagreement(name, fmt::format("{} in {}", *ours, origin), fmt::format("{} in {}", *theirs, stored.origin), "");
   }
   return OkStatus();
+}
+
+/// A run_config.yaml beside arguments in common.pt must not contradict them. What it leaves out, or leaves to a default by
+/// null, is no contradiction: its values are laid over the arguments, and the two are compared.
+Status CheckRunConfigAgrees(const Catalog& catalog, const Inventory& inventory, const family::FamilyFile& family, const StoredArgs& stored,
+                            const Candidate& by_args) {
+  const std::optional<StoredArgs> run = ReadRunConfig(catalog);
+  if (!run || stored.origin == run->origin) return OkStatus();
+  Value laid_over = by_args.config.values;
+  for (const auto& [key, value] : run->args.as_dict()->items) {
+    if (key.as_string() != nullptr && !value.is_null()) laid_over.Set(*key.as_string(), value);
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const Candidate by_run, Evaluate(family, run->origin, {"mcore", std::move(laid_over)}));
+  CROSSDOCK_RETURN_IF_ERROR(CheckLettersAgree(catalog, inventory, family, by_run, by_args));
+  return CheckNumbersAgree(run->args, run->origin, stored);
 }
 
 Error NoConfiguration() {
@@ -152,6 +167,22 @@ family::BindOptions BindOptionsOf(const Inventory& inventory) {
   return options;
 }
 
+std::string SettingsBehind(const ChosenConfig& chosen, const Inventory& inventory, const std::string& tensor, const Shape& wanted, const Shape& stored) {
+  std::string out;
+  for (const auto& [letter, value] : chosen.letters) {
+    family::Letters doubled = chosen.letters;
+    doubled[letter] = 2 * value;
+    const Result<family::Binding> binding = family::Bind(*chosen.family, doubled, chosen.conditions, BindOptionsOf(inventory));
+    if (!binding) continue;
+    const auto found = std::find_if(binding->tensors.begin(), binding->tensors.end(), [&](const auto& t) { return t.name == tensor; });
+    if (found == binding->tensors.end() || found->shape.size() != wanted.size() || stored.size() != wanted.size()) continue;
+    bool decides = false;
+    for (std::size_t i = 0; i < wanted.size(); ++i) decides = decides || (stored[i] != wanted[i] && found->shape[i] != wanted[i]);
+    if (decides) out += fmt::format("{}{} = {}", out.empty() ? "" : ", ", WordOf(*chosen.family, letter, chosen.config.words), value);
+  }
+  return out;
+}
+
 Result<ChosenConfig> ChooseConfig(const Catalog& catalog, const ReadOptions& options, const Inventory& inventory) {
   ChosenConfig chosen;
   CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<Value> carried, CarriedConfig(catalog));
@@ -167,6 +198,7 @@ Result<ChosenConfig> ChooseConfig(const Catalog& catalog, const ReadOptions& opt
     SetTrueVocabulary(options, inventory, &args, &notices);
     if (!carried) chosen.notices.insert(chosen.notices.end(), notices.begin(), notices.end());
     CROSSDOCK_ASSIGN_OR_RETURN(by_args, Evaluate(family, chosen.stored->origin, {"mcore", std::move(args)}));
+    CROSSDOCK_RETURN_IF_ERROR(CheckRunConfigAgrees(catalog, inventory, family, *chosen.stored, *by_args));
   }
   if (carried) {
     CROSSDOCK_ASSIGN_OR_RETURN(by_config, Evaluate(family, "hf/config.json", {"hf", *carried}));
@@ -175,7 +207,8 @@ Result<ChosenConfig> ChooseConfig(const Catalog& catalog, const ReadOptions& opt
   }
   if (by_args && by_config) {
     CROSSDOCK_RETURN_IF_ERROR(CheckLettersAgree(catalog, inventory, family, *by_config, *by_args));
-    CROSSDOCK_RETURN_IF_ERROR(CheckNumbersAgree(family, *by_config, *chosen.stored));
+    CROSSDOCK_ASSIGN_OR_RETURN(const Value said, ArgsFromConfig(family, by_config->letters, by_config->conditions, by_config->config));
+    CROSSDOCK_RETURN_IF_ERROR(CheckNumbersAgree(said, by_config->origin, *chosen.stored));
   }
   if (!by_args && !by_config) return NoConfiguration();
   Candidate& winner = by_config ? *by_config : *by_args;

@@ -25,6 +25,11 @@ struct ChosenConfig {
 };
 [[nodiscard]] Result<ChosenConfig> ChooseConfig(const Catalog& catalog, const ReadOptions& options, const Inventory& inventory);
 
+/// "ffn_hidden_size = 64, ...": the settings that decide the axes in which `wanted` (by the configuration) and `stored`
+/// differ. For messages: found by trying each letter with twice its value.
+[[nodiscard]] std::string SettingsBehind(const ChosenConfig& chosen, const Inventory& inventory, const std::string& tensor, const Shape& wanted,
+                                         const Shape& stored);
+
 /// How the inventory's form is bound.
 [[nodiscard]] family::BindOptions BindOptionsOf(const Inventory& inventory);
 

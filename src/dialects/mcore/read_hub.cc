@@ -55,7 +55,11 @@ class Claims {
       error.code = ErrorCode::kUnsupported;
       error.message = "the optimizer state is stored as flattened shards (Megatron-Core 0.15 or older), which this version does not read";
       error.hint = "--no-optim leaves the optimizer state behind";
+      return error;
     }
+    const std::string settings = SettingsBehind(chosen_, inventory_, tensor.name, wanted, entry.shape);
+    if (!settings.empty()) error.expected += fmt::format(" from {}", settings);
+    error.hint = fmt::format("correct {}, or take the checkpoint from where it was saved", chosen_.origin);
     return error;
   }
 

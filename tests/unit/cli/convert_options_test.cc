@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/convert_options.h"
 
+#include <fmt/format.h>
+
 #include "result_matchers.h"
 
 namespace crossdock::cli {
@@ -13,7 +15,7 @@ using ::testing::StrEq;
 Machine FakeMachine() {
   Machine machine;
   machine.environment = [](const char* name) -> const char* { return std::string_view(name) == "HF_HOME" ? "/cache" : nullptr; };
-  machine.exists = [](const std::string& path) { return path == "/cache/hub/models--org--model"; };
+  machine.exists = [](const std::string& path) { return path == "/cache/hub/models--org--model" || path == "folder"; };
   return machine;
 }
 
@@ -56,7 +58,8 @@ INSTANTIATE_TEST_SUITE_P(
         EndsCase{"Saver", {"s", "t", "--saver", "core"}, "s", "t", "megatron", ""},
         EndsCase{"SaverHf", {"s", "t", "--saver", "llama_mistral"}, "s", "t", "hf", ""},
         EndsCase{"HubId", {"org/model", "t", "--to", "megatron"}, "/cache/hub/models--org--model", "t", "megatron", ""},
-        EndsCase{"UnknownHubIdStaysAPath", {"org/other", "t", "--to", "megatron"}, "org/other", "t", "megatron", ""}),
+        EndsCase{"SaverAndToThatAgree", {"s", "t", "--saver", "mcore", "--to", "megatron"}, "s", "t", "megatron", ""},
+        EndsCase{"PathInAFolderThatExists", {"folder/other", "t", "--to", "megatron"}, "folder/other", "t", "megatron", ""}),
     [](const auto& row) { return std::string(row.param.name); });
 
 TEST(ConvertOptionsOf, ReadsValues) {
@@ -70,6 +73,30 @@ TEST(ConvertOptionsOf, ReadsValues) {
   EXPECT_EQ(o.dtype, "bf16");
   EXPECT_EQ(o.step, 7);
   EXPECT_THAT(o.set_args, ElementsAre(std::pair<std::string, std::string>("lr", "1e-3")));
+}
+
+TEST(ConvertOptionsOf, SaysThatAModelIsNotInTheHubCache) {
+  EXPECT_THAT(Build({"convert", "org/other", "t", "--to", "megatron"}),
+              IsError(ErrorCode::kIncomplete, StrEq("there is no such path, and no model of this name in the local hub cache, in `org/other`; expected "
+                                                    "`/cache/hub/models--org--other`\nhint: nothing is downloaded: fetch the model first, or give the "
+                                                    "path of its directory")));
+}
+
+TEST(ConvertOptionsOf, RefusesUrlsByTheirScheme) {
+  const auto refusal = [](const char* scheme, const char* path) {
+    return IsError(ErrorCode::kUnsupported, StrEq(fmt::format("`{}` URLs are not available in this version, in `{}`\nhint: copy the checkpoint to a "
+                                                              "local path first", scheme, path)));
+  };
+  EXPECT_THAT(Build({"convert", "gs://bucket/x", "t", "--to", "hf"}), refusal("gs://", "gs://bucket/x"));
+  EXPECT_THAT(Build({"convert", "s", "s3://bucket/x", "--to", "hf"}), refusal("s3://", "s3://bucket/x"));
+  EXPECT_THAT(Build({"convert", "s", "t", "--to", "hf", "--hf-template", "gs://bucket/x"}), refusal("gs://", "gs://bucket/x"));
+  EXPECT_THAT(Build({"convert", "folder/a://b", "t", "--to", "hf"}), IsOk());
+}
+
+TEST(ConvertOptionsOf, RefusesASaverOfAnotherFormat) {
+  EXPECT_THAT(Build({"convert", "s", "t", "--saver", "core", "--to", "hf"}),
+              IsError(ErrorCode::kUsage, StrEq("`--saver` and `--to` name two formats; found `--saver core`, which is `megatron`, and `--to hf`\n"
+                                               "hint: leave one of them out")));
 }
 
 TEST(ConvertOptionsOf, RefusesContradictions) {

@@ -49,6 +49,18 @@ TEST(Parser, ReadsTheEnvironmentByRule) {
   EXPECT_THAT(Parse({"inspect", "a"}, {{"CROSSDOCK_TP", "2"}}), IsOk());  // not an option of inspect
 }
 
+TEST(Parser, TheCommandLineComesBeforeTheEnvironment) {
+  const std::map<std::string, std::string> environment = {{"CROSSDOCK_SOURCE", "x"}, {"CROSSDOCK_TARGET", "y"}, {"CROSSDOCK_BF16", "1"}, {"CROSSDOCK_TP", "4"}};
+  ASSERT_OK_AND_ASSIGN(const Request words, Parse({"convert", "a", "b", "--dtype", "fp32", "--tp", "2"}, environment));
+  EXPECT_THAT(words.All("source"), ::testing::IsEmpty());
+  EXPECT_THAT(words.All("target"), ::testing::IsEmpty());
+  EXPECT_FALSE(words.Flag("bf16"));
+  EXPECT_THAT(words.All("tp"), ElementsAre("2"));
+  ASSERT_OK_AND_ASSIGN(const Request none, Parse({"convert", "a"}, environment));
+  EXPECT_THAT(none.All("target"), ElementsAre("y"));
+  EXPECT_TRUE(none.Flag("bf16"));
+}
+
 TEST(Parser, PrintsHelp) {
   const std::string help = HelpText(FindCommand("convert"));
   EXPECT_THAT(help, HasSubstr("Usage: crossdock convert SOURCE TARGET --to FORMAT [options]"));

@@ -51,6 +51,38 @@ TEST(ConfigSourceTest, DisagreementNamesBothValuesAndTheDecidingTensor) {
   EXPECT_THAT(Choose(catalog), IsError(ErrorCode::kCorrupt, HasSubstr("rotary_base")));
 }
 
+TEST(ConfigSourceTest, ARunConfigBesideTheArgumentsMustSayTheSame) {
+  Catalog catalog = McoreSource("llama", TinyArgs());
+  const auto run_config = [&](const char* key, Value value) {
+    Value model = Value::MakeDict();
+    model.Set("kv_channels", Value());  // null leaves it to a default
+    model.Set(key, std::move(value));
+    Value whole = Value::MakeDict();
+    whole.Set("model", std::move(model));
+    catalog.objects["run_config.yaml"] = std::move(whole);
+  };
+  run_config("num_layers", Value(3));
+  ASSERT_OK_AND_ASSIGN(const ChosenConfig chosen, Choose(catalog));
+  EXPECT_EQ(chosen.origin, "common.pt");
+  run_config("num_layers", Value(6));
+  EXPECT_THAT(Choose(catalog), IsError(ErrorCode::kCorrupt, AllOf(HasSubstr("num_layers = 6 in run_config.yaml"), HasSubstr("num_layers = 3 in common.pt"),
+                                                                  HasSubstr("fits common.pt"))));
+  run_config("rotary_base", Value(5));
+  EXPECT_THAT(Choose(catalog), IsError(ErrorCode::kCorrupt, AllOf(HasSubstr("rotary_base"), HasSubstr("5 in run_config.yaml"))));
+}
+
+TEST(ConfigSourceTest, SettingsBehindAShapeAreNamed) {
+  const Catalog catalog = McoreSource("llama", TinyArgs());
+  ASSERT_OK_AND_ASSIGN(const Inventory inventory, TakeInventory(catalog, false));
+  ASSERT_OK_AND_ASSIGN(const ChosenConfig chosen, ChooseConfig(catalog, {}, inventory));
+  const auto behind = [&](std::vector<std::int64_t> stored) {
+    return SettingsBehind(chosen, inventory, "decoder.layers.mlp.linear_fc1.weight", Shape{3, 48, 16}, *Shape::FromSpan(stored));
+  };
+  EXPECT_EQ(behind({3, 64, 16}), "ffn_hidden_size = 24");
+  EXPECT_EQ(behind({6, 48, 16}), "num_layers = 3");
+  EXPECT_EQ(behind({3, 48}), "");
+}
+
 TEST(ConfigSourceTest, TheTrueVocabulary) {
   Value args = TinyArgs();
   args.Set("vocab_size", Value());
