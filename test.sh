@@ -80,6 +80,9 @@ ctest_layer asan
 heading "Limits: bytes, system calls, memory"
 python_layer limits python3 tests/limits/limits_test.py
 
+heading "Cases from users' daily life"
+python_layer cases python3 tests/cases/cases_test.py
+
 heading "Killed at random moments"
 python_layer kill python3 tests/fault/kill_test.py
 

@@ -60,7 +60,7 @@ bool IsForeign(std::string_view name) {
 }
 
 Error Ambiguous(const std::string& dir, const std::vector<std::string>& names) {
-  return MakeError(ErrorCode::kUsage, "several weight files and no index that says which belong together")
+  return MakeError(ErrorCode::kIncomplete, "several weight files and no index that says which belong together")
       .WithPath(dir)
       .WithFound(Join(names))
       .WithHint("give the path of the one file to read");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file  Which files of a directory are its weights, and which travel along (FORMAT.md, 3 and 5).
-/// Errors: kIncomplete (no weights, a shard of a numbered set missing, a dangling link), kUsage (several candidates, all
-/// named), kUnsupported (only pytorch_model.bin and the like), kUnsafe (index). Threads: functions are independent.
+/// Errors: kIncomplete (no weights, several candidates without an index, all named, a shard of a numbered set missing, a
+/// dangling link), kUnsupported (only pytorch_model.bin and the like), kUnsafe (index), kUsage (a hub cache without refs).
+/// Threads: functions are independent.
 #pragma once
 
 #include <optional>

@@ -6,8 +6,8 @@
 /// Set in `objects`, where they exist: "config.json"; "__metadata__" (all files' metadata, merged); "meta": a dict
 /// `meta/step` -> integer, for full-state files: such one-element tensors are read, and are no entries.
 /// `side_files` holds everything that travels with the weights (FORMAT.md, 5) as copies by path.
-/// Errors: kCorrupt (bytes against the format), kIncomplete (a shard or a listed tensor is missing), kUnsafe (a path
-/// that leaves the directory), kUsage (several candidates: names them), kUnsupported (other weight files, by name).
+/// Errors: kCorrupt (bytes against the format), kIncomplete (a shard or a listed tensor is missing; several candidates and
+/// no index, all named), kUnsafe (a path that leaves the directory), kUnsupported (other weight files, by name).
 /// Threads: as formats/format.h says.
 #pragma once
 

@@ -54,6 +54,9 @@ std::vector<Case> Cases() {
   const std::string one = std::string("\"") + kOne + "\"";
   return {
       {"MissingShard", [](Files* f) { f->erase(kTwo); }, ErrorCode::kIncomplete, kTwo},
+      // As many files as tensors, all missing: told at once, the first of them by name.
+      {"ManyMissingShards", [](Files* f) { std::string map; for (int i = 0; i < 100000; ++i) map += (i == 0 ? "\"t" : ",\"t") + std::to_string(i) + "\":\"f" + std::to_string(i) + ".safetensors\""; (*f)[kIndexName] = IndexWith(map); },
+       ErrorCode::kIncomplete, "`f19.safetensors`, ..."},
       {"TruncatedShard", [](Files* f) { (*f)[kTwo].pop_back(); }, ErrorCode::kCorrupt, "the index places 1 tensor (`b`) in it"},
       {"EmptyShard", [](Files* f) { (*f)[kTwo].clear(); }, ErrorCode::kCorrupt, "header too small"},
       {"GhostKey", [](Files* f) { (*f)[kTwo] = FileOf("c"); }, ErrorCode::kIncomplete, "lists what no file holds: 1 tensor (`b`)"},
@@ -75,8 +78,8 @@ std::vector<Case> Cases() {
       {"PathEmpty", [](Files* f) { (*f)[kIndexName] = IndexWith(R"("a":"")"); }, ErrorCode::kUnsafe, "outside its directory"},
       {"PathWithNul", [](Files* f) { (*f)[kIndexName] = IndexWith(R"("a":"x\u0000y")"); }, ErrorCode::kUnsafe, "outside its directory"},
       {"NoIndexAndPartOfTheSet", [](Files* f) { f->erase(kIndexName); f->erase(kOne); }, ErrorCode::kIncomplete, kOne},
-      {"NoIndexAndTwoCandidates", [](Files* f) { *f = {{"x.safetensors", FileOf("a")}, {"y.safetensors", FileOf("a")}}; }, ErrorCode::kUsage, "`x.safetensors`, `y.safetensors`"},
-      {"TwoIndexes", [](Files* f) { (*f)["x.safetensors.index.json"] = kIndex; (*f)["y.safetensors.index.json"] = kIndex; f->erase(kIndexName); }, ErrorCode::kUsage, "index"},
+      {"NoIndexAndTwoCandidates", [](Files* f) { *f = {{"x.safetensors", FileOf("a")}, {"y.safetensors", FileOf("a")}}; }, ErrorCode::kIncomplete, "`x.safetensors`, `y.safetensors`"},
+      {"TwoIndexes", [](Files* f) { (*f)["x.safetensors.index.json"] = kIndex; (*f)["y.safetensors.index.json"] = kIndex; f->erase(kIndexName); }, ErrorCode::kIncomplete, "index"},
       {"OnlyPickled", [](Files* f) { *f = {{"pytorch_model.bin", "x"}, {"config.json", "{}"}}; }, ErrorCode::kUnsupported, "pytorch_model.bin"},
       {"NoWeights", [](Files* f) { *f = {{"config.json", "{}"}}; }, ErrorCode::kIncomplete, "no weight files"},
       {"ConfigNotJson", [](Files* f) { (*f)["config.json"] = "{"; }, ErrorCode::kCorrupt, "config.json"},

@@ -1,0 +1,450 @@
+#!/usr/bin/env python3
+"""Cases from users' daily life that need no library: each test carries the number of its case.
+
+Needs only Python and CROSSDOCK, the program under test. Cases that need the real libraries are in tests/oracle."""
+import hashlib
+import json
+import os
+import resource
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "limits"))
+import checkpoint  # noqa: E402
+import models  # noqa: E402
+
+PROGRAM = os.path.abspath(os.environ.get("CROSSDOCK", "")) if os.environ.get("CROSSDOCK") else ""
+TRACKER = "latest_checkpointed_iteration.txt"
+
+
+class Case(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        self.root = tempfile.mkdtemp(prefix="crossdock-cases-")
+        self.addCleanup(shutil.rmtree, self.root, True)
+
+    def path(self, *parts):
+        return os.path.join(self.root, *parts)
+
+    def run_tool(self, *words, expect=0, **more):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("CROSSDOCK_")}
+        done = subprocess.run([PROGRAM, *map(str, words)], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+                              cwd=self.root, env=environment, timeout=600, check=False, **more)
+        self.assertEqual(done.returncode, expect, f"{' '.join(map(str, words))}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+        return done
+
+    def text(self, *words, expect=0, **more):
+        done = self.run_tool(*words, expect=expect, **more)
+        return done.stdout + done.stderr
+
+    def json(self, *words, expect=0):
+        return json.loads(self.run_tool(*words, "--json", expect=expect).stdout)
+
+    def refused(self, target, *words, says=(), expect=3):
+        """One message that says everything in `says`, and nothing at the target."""
+        done = self.run_tool(*words, expect=expect)
+        self.assertTrue(done.stderr.startswith("error: "), done.stderr)
+        for word in says:
+            self.assertIn(word, done.stderr)
+        if target is not None:
+            self.assertFalse(os.path.lexists(self.path(target)), f"something lies at {target}")
+        return done.stderr
+
+    def model(self, name="hf", **changes):
+        return checkpoint.write(self.path(name), checkpoint.config(**changes))
+
+    def megatron(self, name="m", source="hf", *words):
+        if not os.path.exists(self.path(source)):
+            self.model(source)
+        self.run_tool("convert", source, name, "--to", "megatron", *words)
+        return self.path(name)
+
+    def same(self, folder, items):
+        found = checkpoint.read(self.path(folder))
+        self.assertEqual(sorted(found), sorted(items))
+        for name, (dtype, shape, data) in items.items():
+            self.assertEqual(found[name][:2], (dtype, shape), name)
+            self.assertTrue(found[name][2] == data, f"{name} has other bytes")
+
+
+class Layouts(Case):
+    def test_b09_more_ranks_than_kv_heads(self):
+        items = self.model()
+        # 4 heads over 4 ranks, 2 KV heads: Megatron duplicates them on loading, the file holds each once.
+        self.run_tool("convert", "hf", "m", "--to", "megatron", "--tp", 4)
+        self.run_tool("convert", "m", "back", "--to", "hf")
+        self.same("back", items)
+        for tp in (3, 8):
+            self.refused("no", "convert", "hf", "no", "--to", "megatron", "--tp", tp, expect=2,
+                         says=["num_key_value_heads 2", f"--tp {tp}", "expected --tp of 1, 2, 4"])
+
+    def test_b53_layers_that_do_not_divide(self):
+        items = self.model()
+        self.refused("no", "convert", "hf", "no", "--to", "megatron", "--pp", 3, expect=2,
+                     says=["4 layers", "pp 3", "4 = 3 x 1 + 1", "--pipeline-layers 2,1,1"])
+        self.run_tool("convert", "hf", "m", "--to", "megatron", "--pp", 3, "--pipeline-layers", "2,1,1")
+        self.run_tool("convert", "m", "back", "--to", "hf")
+        self.same("back", items)
+        self.refused("no", "convert", "hf", "no", "--to", "megatron", "--pp", 3, "--pipeline-layers", "2,1", expect=2, says=["2,1"])
+        self.refused("no", "convert", "hf", "no", "--to", "megatron", "--pp", 3, "--pipeline-layers", "2,1,2", expect=2, says=["5", "4"])
+
+
+class Completeness(Case):
+    def test_b45_a_checkpoint_smaller_than_the_reference(self):
+        items = self.model()
+        shutil.rmtree(os.path.join(self.megatron(), "release", "hf"))
+        checkpoint.write(self.path("large"), checkpoint.config(num_hidden_layers=6, intermediate_size=48))
+        text = self.text("convert", "m", "out", "--to", "hf", "--hf-template", "large")
+        self.same("out", items)
+        written = checkpoint.read_json(self.path("out"), "config.json")
+        self.assertEqual((written["num_hidden_layers"], written["intermediate_size"]), (4, 24))
+        self.assertIn("num_hidden_layers 6 -> 4", text)
+        self.assertIn("intermediate_size 48 -> 24", text)
+
+    def test_b46_the_index_names_a_shard_that_is_missing(self):
+        checkpoint.write(self.path("hf"), shards=3)
+        index = checkpoint.read_json(self.path("hf"), "model.safetensors.index.json")
+        gone = "model-00002-of-00003.safetensors"
+        os.remove(self.path("hf", gone))
+        tensor = next(name for name, file in index["weight_map"].items() if file == gone)
+        self.refused("out", "convert", "hf", "out", "--to", "full-state", says=[gone, tensor, "download"])
+
+    def test_b46_a_numbered_set_without_index(self):
+        checkpoint.write(self.path("hf"), shards=3)
+        os.remove(self.path("hf", "model.safetensors.index.json"))
+        os.remove(self.path("hf", "model-00003-of-00003.safetensors"))
+        self.refused("out", "convert", "hf", "out", "--to", "full-state", says=["model-00003-of-00003.safetensors"])
+
+    def test_b47_stray_files_beside_the_indexed_ones(self):
+        items = checkpoint.write(self.path("hf"), shards=2)
+        checkpoint.write_file(self.path("hf", "consolidated.safetensors"), {"tok_embeddings.weight": ("BF16", [1], b"\0\0")})
+        text = self.text("convert", "hf", "out", "--to", "hf")
+        self.assertIn("consolidated.safetensors", text)
+        self.same("out", items)
+
+    def test_b47_two_candidates_and_no_index(self):
+        items = self.model()
+        checkpoint.write_file(self.path("hf", "other.safetensors"), items)
+        message = self.refused("out", "convert", "hf", "out", "--to", "full-state", says=["model.safetensors", "other.safetensors"])
+        self.assertIn("hint: ", message)
+
+    def test_b51_nothing_written_is_never_success(self):
+        self.model()
+        os.makedirs(self.path("empty"))
+        checkpoint.write_json(self.path("empty", "config.json"), checkpoint.CONFIG)
+        self.refused("out", "convert", "empty", "out", "--to", "full-state")
+        checkpoint.write(self.path("hollow"), items={})
+        self.refused("out", "convert", "hollow", "out", "--to", "full-state")
+        # /proc takes no directories, whoever asks.
+        self.refused(None, "convert", "hf", "/proc/crossdock-case", "--to", "full-state", expect=4, says=["/proc"])
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([PROGRAM, "inspect", "hf"], cwd=self.root, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("opened again and counted", self.text("convert", "hf", "out", "--to", "full-state"))
+
+    def test_b72_a_data_file_is_missing(self):
+        step = os.path.join(self.megatron("m", "hf", "--tp", 2), "release")
+        gone = sorted(name for name in os.listdir(step) if name.endswith(".distcp"))[-1]
+        os.remove(os.path.join(step, gone))
+        self.refused("out", "convert", "m", "out", "--to", "hf", says=[gone, ".weight", "bytes "])
+
+
+class Work(Case):
+    def test_b101_memory_is_bounded_and_told(self):
+        # 2 GiB, largest tensor 64 MiB; sparse but for a page in each MiB.
+        total = models.write_llama(self.path("hf"), layers=15, hidden=4096, ffn=8192, heads=32, kv_heads=8, vocab=8192)
+        self.assertGreater(total, 2 << 30)
+        for file in os.listdir(self.path("hf")):
+            if file.endswith(".safetensors"):
+                mark_pages(self.path("hf", file))
+        plan = self.json("plan", "hf", "bounded", "--to", "full-state", "--memory", "512MiB")
+        self.assertLessEqual(plan["expected_peak_memory"], (512 + 256) << 20)
+        summary = self.json("convert", "hf", "bounded", "--to", "full-state", "--memory", "512MiB")
+        self.assertLessEqual(summary["peak_anonymous"], (512 + 256) << 20)
+        digests = digests_of(self.path("bounded"))
+        shutil.rmtree(self.path("bounded"))
+        self.run_tool("convert", "hf", "free", "--to", "full-state", "--memory", "8GiB", "--threads", 3)
+        self.assertEqual(digests_of(self.path("free")), digests)
+
+    def test_b105_a_machine_without_anything(self):
+        items = self.model()
+        needed = subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=False).stdout
+        for library in ("python", "torch", "cuda", "nccl"):
+            self.assertNotIn(library, needed)
+        start = time.monotonic()
+        done = subprocess.run([PROGRAM, "--help"], env={}, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0)
+        self.assertLess(time.monotonic() - start, 5)   # "at once", on a machine that does other things too
+        alone = ["unshare", "--net"] if subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False).returncode == 0 else []
+        done = subprocess.run([*alone, PROGRAM, "convert", "hf", "out", "--to", "hf"], cwd=self.root, env={"PATH": "/usr/bin:/bin"}, capture_output=True,
+                              text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.same("out", items)
+
+    def test_b112_files_keep_to_the_umask(self):
+        self.model()
+        for mask, file_mode, dir_mode in ((0o022, 0o644, 0o755), (0o027, 0o640, 0o750)):
+            for to in ("hf", "full-state", "megatron"):
+                target = f"{to}-{mask:o}"
+                self.run_tool("convert", "hf", target, "--to", to, umask=mask)
+                for folder, _, files in os.walk(self.path(target)):
+                    self.assertEqual(stat.S_IMODE(os.stat(folder).st_mode), dir_mode, folder)
+                    for file in files:
+                        self.assertEqual(stat.S_IMODE(os.stat(os.path.join(folder, file)).st_mode), file_mode, file)
+
+    def test_b114_space_is_checked_before_the_start(self):
+        self.model()
+        os.makedirs(self.path("small"))
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", self.path("small")], capture_output=True, check=False)
+        if mounted.returncode != 0:
+            self.skipTest("no small file system can be mounted here (needs root)")
+        self.addCleanup(subprocess.run, ["umount", self.path("small")], check=False)
+        self.refused("small/out", "convert", "hf", "small/out", "--to", "full-state", expect=4, says=["not enough space", "bytes free"])
+        self.assertEqual(os.listdir(self.path("small")), [])
+
+    def test_b114_space_that_runs_out_on_the_way(self):
+        self.model()
+        self.run_tool("convert", "hf", "out", "--to", "full-state")
+        before = digests_of(self.path("out"))
+
+        def limit():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+        message = self.text("convert", "hf", "out", "--to", "full-state", "--force", expect=4, preexec_fn=limit)
+        self.assertIn("model", message)
+        self.assertEqual(digests_of(self.path("out")), before)
+        self.assertEqual(sorted(os.listdir(self.root)), ["hf", "out"], "the staging directory stayed")
+
+
+def mark_pages(path):
+    with open(path, "r+b") as file:
+        size = os.path.getsize(path)
+        for number, at in enumerate(range(1 << 20, size - 8192, 1 << 20)):
+            file.seek(at)
+            file.write(bytes([0x10 + number % 64, 0x3F]) * 2048)
+
+
+def digests_of(folder):
+    out = {}
+    for directory, _, files in os.walk(folder):
+        for name in files:
+            digest = hashlib.sha256()
+            with open(os.path.join(directory, name), "rb") as file:
+                while piece := file.read(1 << 22):
+                    digest.update(piece)
+            out[os.path.relpath(os.path.join(directory, name), folder)] = digest.hexdigest()
+    return out
+
+
+class Steps(Case):
+    def two_steps(self, first, second):
+        self.megatron("m", "hf", "--iteration", first)
+        self.run_tool("convert", "hf", "m", "--to", "megatron", "--iteration", second)
+
+    def set_tracker(self, text):
+        path = self.path("m", TRACKER)
+        if text is None:
+            os.remove(path)
+        else:
+            with open(path, "w", encoding="ascii") as out:
+                out.write(text)
+
+    def test_b108_an_unfinished_step_is_passed_over(self):
+        self.two_steps(10, 20)
+        os.remove(self.path("m", "iter_0000020", ".metadata"))
+        os.remove(self.path("m", "iter_0000020", "metadata.json"))
+        self.set_tracker("10")
+        self.assertEqual(self.json("inspect", "m")["step"], 10)
+        self.refused("out", "convert", "m", "out", "--to", "hf", "--step", 20, says=["incomplete", "iter_0000020"])
+        self.refused("out", "convert", "m/iter_0000020", "out", "--to", "hf", says=["incomplete"])
+        self.set_tracker(None)
+        report = self.json("inspect", "m")
+        self.assertEqual(report["step"], 10)
+        self.assertTrue([notice for notice in report["notices"] if "iter_0000010" in notice or "tracker" in notice], report["notices"])
+
+    def test_b109_numbers_are_ordered_as_numbers(self):
+        items = self.model("hf", num_hidden_layers=12)
+        self.two_steps(500, 2500)
+        self.set_tracker(None)
+        self.assertEqual(self.json("inspect", "m")["step"], 2500)
+        self.run_tool("convert", "hf", "ranks", "--to", "megatron", "--pp", 12, "--release")
+        self.run_tool("convert", "ranks", "back", "--to", "hf", "--max-shard-size", 4000)
+        self.same("back", items)
+        index = checkpoint.read_json(self.path("back"), "model.safetensors.index.json")["weight_map"]
+        files = [index[f"model.layers.{layer}.mlp.up_proj.weight"] for layer in range(12)]
+        self.assertEqual(files, sorted(files), "layer 10 stands before layer 2")
+        self.assertIn("model.layers.{0..11}.", self.text("inspect", "back"))
+
+    def test_b132_root_step_and_option(self):
+        self.two_steps(10, 20)
+        for words, step in ((["m"], 20), (["m/iter_0000010"], 10), (["m", "--step", "10"], 10), (["m", "--ckpt-step=10"], 10), (["m/"], 20)):
+            self.assertEqual(self.json("inspect", *words)["step"], step, words)
+            self.assertEqual(self.json("plan", *words, "out", "--to", "hf")["source"]["step"], step, words)
+        self.refused(None, "inspect", "m", "--step", "15", says=["iter_0000010", "iter_0000020", "--step"])
+        self.refused(None, "inspect", ".", says=["`hf`", "`m`"])
+        self.refused("out", "convert", ".", "out", "--to", "hf", says=["`hf`", "`m`"])
+
+
+class Sources(Case):
+    def hub_cache(self):
+        """cache/models--org--d: blobs, and a snapshot of links to them."""
+        items = self.model("plain")
+        repo = self.path("cache", "models--org--d")
+        snapshot = os.path.join(repo, "snapshots", "abc")
+        os.makedirs(snapshot)
+        os.makedirs(os.path.join(repo, "blobs"))
+        os.makedirs(os.path.join(repo, "refs"))
+        with open(os.path.join(repo, "refs", "main"), "w", encoding="ascii") as out:
+            out.write("abc")
+        for number, name in enumerate(sorted(os.listdir(self.path("plain")))):
+            os.rename(self.path("plain", name), os.path.join(repo, "blobs", str(number)))
+            os.symlink(os.path.join("..", "..", "blobs", str(number)), os.path.join(snapshot, name))
+        return items, repo, snapshot
+
+    def test_b115_a_hub_cache_with_links(self):
+        items, repo, snapshot = self.hub_cache()
+        before = digests_of(repo)
+        for number, source in enumerate((repo, snapshot)):
+            self.run_tool("convert", source, f"out{number}", "--to", "hf")
+            self.same(f"out{number}", items)
+            for name in os.listdir(self.path(f"out{number}")):
+                self.assertTrue(stat.S_ISREG(os.lstat(self.path(f"out{number}", name)).st_mode), name)
+        self.assertEqual(digests_of(repo), before)
+        # A target that is a link is never written through.
+        os.symlink(repo, self.path("link"))
+        self.run_tool("convert", snapshot, "link", "--to", "hf", expect=2)
+        self.assertEqual(digests_of(repo), before)
+        weights = os.path.join(snapshot, "model.safetensors")
+        os.remove(os.path.join(snapshot, os.readlink(weights)))
+        self.refused("out", "convert", repo, "out", "--to", "hf", says=["model.safetensors", os.readlink(weights)])
+
+    def test_b120_duplicate_keys(self):
+        items = self.model()
+        body = checkpoint.header_of({"model.norm.weight": items["model.norm.weight"]})
+        twice = body[:-1] + b"," + body[body.index(b'"model.norm'):]
+        self.write_raw("hf", twice)
+        self.refused("out", "convert", "hf", "out", "--to", "hf", says=["duplicate key `model.norm.weight`", "model.safetensors"])
+        checkpoint.write(self.path("sharded"), shards=2)
+        index = self.path("sharded", "model.safetensors.index.json")
+        with open(index, encoding="utf-8") as file:
+            text = file.read()
+        with open(index, "w", encoding="utf-8") as out:
+            out.write(text.replace('"weight_map": {', '"weight_map": {"lm_head.weight": "model-00001-of-00002.safetensors",'))
+        self.refused("out", "convert", "sharded", "out", "--to", "hf", says=["duplicate key `lm_head.weight`", "index.json"])
+
+    def write_raw(self, folder, header):
+        with open(self.path(folder, "model.safetensors"), "wb") as out:
+            out.write(len(header).to_bytes(8, "little") + header + bytes(32))
+
+    def test_b122_truncated_and_empty_shards(self):
+        items = checkpoint.write(self.path("hf"), shards=2)
+        path = self.path("hf", "model-00002-of-00002.safetensors")
+        size = os.path.getsize(path)
+        with open(path, "rb") as file:
+            data = size - 8 - int.from_bytes(file.read(8), "little")
+        os.truncate(path, size - 10)
+        last = list(items)[-1]
+        self.refused("out", "convert", "hf", "out", "--to", "full-state",
+                     says=["model-00002-of-00002.safetensors", f"expected {data} bytes of data", f"found {data - 10} bytes", last])
+        os.truncate(path, 0)
+        self.refused("out", "convert", "hf", "out", "--to", "full-state", says=["model-00002-of-00002.safetensors", "0 bytes"])
+
+    def test_b134_look_alikes(self):
+        items = self.model()
+        self.run_tool("convert", "hf", "state", "--to", "full-state")
+        self.megatron()
+        shutil.copytree(self.path("hf"), self.path("iter_0000007"))   # a name that lies
+        for path, kind in (("hf", "hf"), ("state", "full-state"), ("m", "megatron"), ("iter_0000007", "hf")):
+            self.assertEqual(self.json("inspect", path)["format"], kind)
+            wrong = "megatron" if kind != "megatron" else "hf"
+            self.refused("out", "convert", path, "out", "--to", "hf", "--from", wrong, expect=2, says=[f"`{wrong}`", f"`{kind}`"])
+        self.assertIn("(full-state", self.text("convert", "state", "out", "--to", "hf"))
+        self.same("out", items)
+
+
+class SideFilesAndConfig(Case):
+    def test_b116_side_files_travel_byte_for_byte(self):
+        self.model()
+        files = {"chat_template.jinja": b"{{ x }}\r\n", "generation_config.json": b'{"b":1,\n"a": 2}', "preprocessor_config.json": b"{}",
+                 "modeling_own.py": b"# \xff code\n", "LICENSE": b"free\n", "vocab.txt": b"a\nb"}
+        for name, data in files.items():
+            with open(self.path("hf", name), "wb") as out:
+                out.write(data)
+        files["tokenizer.json"] = checkpoint.TOKENIZER
+        text = self.text("convert", "hf", "out", "--to", "hf")
+        self.run_tool("convert", "hf", "m", "--to", "megatron")
+        self.run_tool("convert", "m", "back", "--to", "hf")
+        for folder in ("out", "back"):
+            for name, data in files.items():
+                with open(self.path(folder, name), "rb") as file:
+                    self.assertEqual(file.read(), data, name)
+                self.assertIn(name, text)
+        checkpoint.write(self.path("bare"), tokenizer=False)
+        self.assertRegex(self.text("convert", "bare", "bare-out", "--to", "hf"), "(?i)no tokenizer")
+
+    def test_b117_values_of_the_checkpoint_win_over_the_reference(self):
+        self.model("hf", rope_theta=500000.0, rms_norm_eps=1e-06, max_position_embeddings=128)
+        shutil.rmtree(os.path.join(self.megatron(), "release", "hf"))
+        checkpoint.write(self.path("reference"))
+        text = self.text("convert", "m", "out", "--to", "hf", "--hf-template", "reference")
+        written = checkpoint.read_json(self.path("out"), "config.json")
+        self.assertEqual(written.get("rope_theta", written.get("rope_parameters", {}).get("rope_theta")), 500000)
+        self.assertEqual((written["rms_norm_eps"], written["max_position_embeddings"]), (1e-06, 128))
+        for key in ("rope_theta", "rms_norm_eps", "max_position_embeddings"):
+            self.assertIn(key, text)
+
+    def test_b117_an_unknown_rotary_scaling_is_refused(self):
+        self.model("hf", rope_scaling={"rope_type": "spiral", "factor": 2.0})
+        self.refused("m", "convert", "hf", "m", "--to", "megatron", says=["spiral"])
+
+    def test_b128_equal_weights_and_another_model(self):
+        self.model("a")
+        self.model("b", rope_theta=50000.0, eos_token_id=7)
+        with open(self.path("b", "tokenizer.json"), "ab") as out:
+            out.write(b"\n")
+        done = self.run_tool("verify", "a", "b", "--report", "report.json")
+        self.assertIn("the configuration differs", done.stdout)
+        report = checkpoint.read_json(self.path("report.json"))
+        self.assertTrue(report["passed"])
+        keys = [row["key"] for row in report["config_differences"]]
+        self.assertEqual(keys[0], "rope_theta", "the most consequential difference comes first")
+        self.assertIn("eos_token_id", keys)
+        self.assertIn("tokenizer.json", keys)
+
+    def test_b130_inspect_tells_every_format_from_headers(self):
+        self.model()
+        self.run_tool("demo", "demo")
+        self.megatron("m", "demo/full-state", "--tp", 2, "--pp", 2)
+        counts = {}
+        for path, kind in (("demo/hf", "hf"), ("demo/full-state", "full-state"), ("m", "megatron")):
+            report = self.json("inspect", path)
+            self.assertEqual((report["format"], report["family"], report["consistent"]), (kind, "qwen3", True))
+            for key in ("step", "slots", "keys", "layout", "files", "parameters", "notices"):
+                self.assertIn(key, report)
+            counts[kind] = report["parameters"]
+        self.assertEqual(len(set(counts.values())), 1, counts)
+        report = self.json("inspect", "m")
+        self.assertEqual((report["step"], report["layout"]["tp"], report["layout"]["pp"]), (20, 2, 2))
+        config = checkpoint.config(num_hidden_layers=5)
+        checkpoint.write_json(self.path("hf", "config.json"), config)
+        report = self.json("inspect", "hf", expect=3)
+        self.assertFalse(report["consistent"])
+        self.assertIn("layers.4", " ".join(report["problems"]))
+
+
+if __name__ == "__main__":
+    if not PROGRAM:
+        sys.exit("error: CROSSDOCK must name the program under test")
+    program = unittest.main(exit=False, verbosity=2)
+    result = program.result
+    bad = len({test.id().split(" ")[0] for test, _ in result.failures + result.errors})
+    print(f"{result.testsRun - bad - len(result.skipped)} passed, {bad} failed, {len(result.skipped)} skipped")
+    sys.exit(1 if bad else 0)
