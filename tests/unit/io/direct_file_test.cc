@@ -18,6 +18,7 @@
 namespace crossdock::io {
 namespace {
 
+using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 constexpr std::int64_t kMiB = std::int64_t{1} << 20U;
 
@@ -83,7 +84,7 @@ TEST_F(DirectTransfers, ReadsTheSameBytesAtEveryOffset) {
       }
     }
   }
-  EXPECT_THAT(file->ReadOnce(kSize - kMiB + 1, out, room.all()), IsError(ErrorCode::kCorrupt, "ends too early"));
+  EXPECT_THAT(file->ReadOnce(kSize - kMiB + 1, out, room.all()), IsError(ErrorCode::kCorrupt, HasSubstr("ends too early")));
 }
 
 TEST_F(DirectTransfers, ReadsIntoMemoryThatIsTheRoomToo) {
@@ -135,7 +136,7 @@ TEST_F(DirectTransfers, LeaveNothingInTheCache) {
   EXPECT_EQ(Cached(), 0) << "before any sync";
   ASSERT_OK_AND_ASSIGN(const auto reader, storage_->OpenRead(path_));
   std::vector<std::byte> out(kMiB);
-  for (std::int64_t i = 0; i < 3; ++i) ASSERT_OK(reader->ReadOnce(i * kMiB + 8, out, memory.all()));
+  for (std::int64_t i = 0; i < 3; ++i) ASSERT_THAT(reader->ReadOnce(i * kMiB + 8, out, memory.all()), IsOk());
   EXPECT_EQ(Cached(), 0);
 }
 
