@@ -138,6 +138,10 @@ class Pass {
         return parsed.value_or(value.value_or(""));
       }
       case Arity::kOne:
+        if (value ? value->empty() : at_ + 1 < args_.size() && args_[at_ + 1].empty()) {
+          // `--to "$FORMAT"` with a variable that is not set.
+          return UsageError(fmt::format("`{}` needs a value", shown)).WithFound("an empty word").WithHint(HelpHint(*out_.command));
+        }
         if (value) return *std::move(value);
         return Next(shown);
       case Arity::kTwo: {

@@ -2,6 +2,7 @@
 #include "convert/target.h"
 
 #include <fmt/format.h>
+#include <fnmatch.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -43,11 +44,24 @@ Status FillConsumer(const ConvertOptions& options, dialects::TargetOptions* out)
       .WithFound(fmt::format("`{}`", Printable(options.consumer)));
 }
 
+/// A pattern that matches nothing is a typing error, and would let a cast touch what must stay.
+Status CheckKept(const Source& source, const ConvertOptions& options) {
+  for (const std::string& pattern : options.keep_dtype) {
+    const auto matches = [&](const dialects::HubTensor& t) { return ::fnmatch(pattern.c_str(), t.name.c_str(), 0) == 0; };
+    if (std::ranges::any_of(source.hub.tensors, matches)) continue;
+    return MakeError(ErrorCode::kUsage, "`--keep-dtype` matches no tensor")
+        .WithFound(fmt::format("`{}`", Printable(pattern)))
+        .WithHint("patterns are matched against whole Hugging Face names, e.g. `--keep-dtype '*norm*'`");
+  }
+  return OkStatus();
+}
+
 Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, const ConvertOptions& options) {
   dialects::TargetOptions out;
   out.layout = {options.layout.tp, options.layout.pp, options.layout.pipeline_layers, options.layout.first_stage_layers,
                 options.layout.last_stage_layers};
   if (options.dtype) out.dtype = DTypeOf(*options.dtype);
+  CROSSDOCK_RETURN_IF_ERROR(CheckKept(source, options));
   out.keep_dtype = options.keep_dtype;
   CROSSDOCK_RETURN_IF_ERROR(FillConsumer(options, &out));
   out.iteration = options.iteration;

@@ -21,13 +21,26 @@ SourceRequest SideOf(const VerifyOptions& options, const std::string& path, cons
   return request;
 }
 
+/// `--step` picks one of a run root. A side that has no steps at all takes no part in that, if the other one does.
+SourceRequest WithoutStep(io::Storage& storage, SourceRequest side, const SourceRequest& other) {
+  if (!side.step) return side;
+  const auto has_steps = [&](const SourceRequest& request) {
+    const Result<formats::Found> found = formats::Recognise(storage, request.path, std::nullopt, std::nullopt);
+    return !found || found->step.has_value() || !found->run_root.empty();
+  };
+  if (!has_steps(side) && has_steps(other)) side.step.reset();
+  return side;
+}
+
 }  // namespace
 
 Result<Report> Verify(const VerifyOptions& options, const Hooks& hooks) {
   if (hooks.on_progress) hooks.on_progress({"reading metadata", 0, 0, ""});
   const std::unique_ptr<io::Storage> storage = io::MakeLocalStorage();
-  CROSSDOCK_ASSIGN_OR_RETURN(const Source a, OpenAndRead(*storage, SideOf(options, options.a, options.from_a)));
-  SourceRequest second = SideOf(options, options.b, options.from_b);
+  const SourceRequest left = SideOf(options, options.a, options.from_a);
+  const SourceRequest right = SideOf(options, options.b, options.from_b);
+  CROSSDOCK_ASSIGN_OR_RETURN(const Source a, OpenAndRead(*storage, WithoutStep(*storage, left, right)));
+  SourceRequest second = WithoutStep(*storage, right, left);
   // Megatron files name no architecture: the family of A is the better guess for B than key shapes are.
   if (!second.family && !second.rules && a.hub.family != nullptr) {
     const Result<Source> guess = OpenAndRead(*storage, second);

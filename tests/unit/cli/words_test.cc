@@ -123,6 +123,12 @@ TEST(Words, RefusesWithTheWholeMessage) {
       "`crossdock watch` comes in a later version\nhint: `crossdock --help` lists the commands of this version")));
 }
 
+TEST(Words, TakesNoEmptyWordForAValue) {
+  for (const std::vector<std::string>& args : {std::vector<std::string>{"convert", "a", "b", "--to", ""}, {"convert", "a", "b", "--to="}}) {
+    EXPECT_THAT(Settle(args), IsError(ErrorCode::kUsage, StrEq("`--to` needs a value; found an empty word\nhint: `crossdock convert --help` lists the options")));
+  }
+}
+
 TEST(Words, FindsHelpAndVersion) {
   ASSERT_OK_AND_ASSIGN(const Words top, Settle({"--help"}));
   EXPECT_TRUE(top.help && top.command == nullptr);
