@@ -172,8 +172,7 @@ class Chooser {
 
   Status NoWeights() const {
     if (!others_.empty()) {
-      return MakeError(ErrorCode::kUnsupported, "weights in this format are recognised but not read yet: support for "
-                                                "pytorch_model.bin and the like is planned")
+      return MakeError(ErrorCode::kUnsupported, "weights in this format are not read by this version")
           .WithPath(weights_.dir)
           .WithFound(Join(others_))
           .WithHint("save the model as safetensors first");
