@@ -102,6 +102,11 @@ Result<Report> Convert(const ConvertOptions& options, const Hooks& hooks) {
   const std::unique_ptr<io::Storage> storage = io::MakeLocalStorage();
   CROSSDOCK_ASSIGN_OR_RETURN(Prepared job, Prepare(*storage, options, hooks));
   CROSSDOCK_RETURN_IF_ERROR(CheckApart(job.source, options.target, job.target.unit));
+  for (const std::optional<std::string>* report : {&options.emit_manifest, &options.receipt}) {
+    if (!*report) continue;
+    CROSSDOCK_RETURN_IF_ERROR(CheckReportApart(job.source, **report));
+    CROSSDOCK_RETURN_IF_ERROR(CheckReportPath(*storage, **report));  // now: a receipt is written when all work is done
+  }
   if (options.emit_manifest) {
     CROSSDOCK_RETURN_IF_ERROR(WriteReportFile(*storage, *options.emit_manifest, MakeManifest(job.source, job.target)));
   }
@@ -131,6 +136,7 @@ Result<Report> Manifest(const ConvertOptions& asked, const Hooks& hooks) {
   report.json = MakeManifest(job.source, job.target);
   report.text = report.json;
   if (options.emit_manifest) {
+    CROSSDOCK_RETURN_IF_ERROR(CheckReportApart(job.source, *options.emit_manifest));
     CROSSDOCK_RETURN_IF_ERROR(WriteReportFile(*storage, *options.emit_manifest, report.json));
     report.text = fmt::format("the mapping of {} tensors was written to `{}`\n", job.target.placement.catalog.entries.size(),
                               Printable(*options.emit_manifest, 4096));

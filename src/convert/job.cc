@@ -226,12 +226,24 @@ Result<std::int64_t> FreeBytesAt(io::Storage& storage, const std::string& path) 
   return can.free_bytes;
 }
 
+Status CheckReportPath(io::Storage& storage, const std::string& path) {
+  const Result<io::FileInfo> there = storage.Stat(path);
+  if (!there || there->kind == io::FileKind::kFile) return OkStatus();
+  return MakeError(ErrorCode::kUsage, "a report replaces a file or makes a new one, and this is neither")
+      .WithPath(path)
+      .WithFound(there->kind == io::FileKind::kDirectory ? "a directory" : "a device, a pipe or a socket")
+      .WithHint("name a file; with --json the result comes on stdout");
+}
+
 Status WriteReportFile(io::Storage& storage, const std::string& path, const std::string& text) {
+  CROSSDOCK_RETURN_IF_ERROR(CheckReportPath(storage, path));
   const std::string parent = io::ParentPath(path);
   if (!parent.empty() && !io::Exists(storage, parent)) CROSSDOCK_RETURN_IF_ERROR(io::MakeDirs(storage, parent));
   const std::string temporary = fmt::format("{}.{}.tmp", path, getpid());
-  CROSSDOCK_RETURN_IF_ERROR(io::WriteSmallFile(storage, temporary, text));
-  return storage.Rename(temporary, path);
+  Status done = io::WriteSmallFile(storage, temporary, text);
+  if (done) done = storage.Rename(temporary, path);
+  if (!done) (void)io::RemoveFileIfPresent(storage, temporary);  // the first error is the one to tell
+  return done;
 }
 
 Result<Source> OpenResult(io::Storage& storage, const std::string& dir, formats::Kind kind, const Target& target) {

@@ -28,6 +28,9 @@ struct JobResult {
 /// Free bytes where `path` will lie: of its deepest folder that exists.
 [[nodiscard]] Result<std::int64_t> FreeBytesAt(io::Storage& storage, const std::string& path);
 
+/// kUsage when something other than a file lies at a report's path: a rename would replace a device such as /dev/null.
+[[nodiscard]] Status CheckReportPath(io::Storage& storage, const std::string& path);
+
 /// Writes a report (receipt, manifest, comparison) whole or not at all, replacing an older one.
 [[nodiscard]] Status WriteReportFile(io::Storage& storage, const std::string& path, const std::string& text);
 

@@ -190,10 +190,18 @@ Slot SlotOfTarget(const Entry& entry) {
   return dialects::mcore::ParseTensorKey(name).slot.value_or(Slot::kParam);
 }
 
+bool VocabularyDivides(const Catalog& catalog, int tp) {
+  return std::ranges::all_of(catalog.entries, [&](const Entry& entry) {
+    const bool rows = entry.name == "embedding.word_embeddings.weight" || entry.name == "output_layer.weight";
+    return !rows || entry.shape.empty() || entry.shape[0] % tp == 0;
+  });
+}
+
 bool CanReshard(const Source& source, Kind to, const ConvertOptions& options) {
   return source.found.kind == Kind::kMegatron && to == Kind::kMegatron && !options.dtype && !options.family && !options.rules &&
          !options.hf_template && !options.no_optim && options.params_from == "model" && !options.tokenizer &&
-         !options.padded_vocab;
+         !options.padded_vocab && options.vocab_divisor == ConvertOptions().vocab_divisor &&
+         VocabularyDivides(source.reader->catalog(), options.layout.tp);
 }
 
 Status CheckApart(const Source& source, const std::string& target_root, const std::string& unit) {
@@ -205,6 +213,15 @@ Status CheckApart(const Source& source, const std::string& target_root, const st
       .WithPath(target_root)
       .WithFound(fmt::format("the source at `{}`", Printable(from, 4096)))
       .WithHint("name another target");
+}
+
+Status CheckReportApart(const Source& source, const std::string& report) {
+  const std::string from = Canonical(source.found.path);
+  if (!Inside(Canonical(report), from)) return OkStatus();
+  return MakeError(ErrorCode::kUsage, "a report must lie apart from the source: nothing is ever written into a source")
+      .WithPath(report)
+      .WithFound(fmt::format("the source at `{}`", Printable(from, 4096)))
+      .WithHint("name a file elsewhere");
 }
 
 std::vector<FileRef> Target::AllFiles() const {

@@ -35,11 +35,15 @@ struct Target {
 /// Arranges the source's state for the target, lets the writer lay it out, and makes the plan.
 [[nodiscard]] Result<Target> PrepareTarget(const Source& source, const ConvertOptions& options);
 
-/// Megatron to Megatron needs no family unless something beside the layout is to change.
+/// Megatron to Megatron needs no family unless something beside the layout is to change, the padding of the vocabulary
+/// included: it keeps its size only while the target's tensor-parallel size divides it.
 [[nodiscard]] bool CanReshard(const Source& source, formats::Kind to, const ConvertOptions& options);
 
 /// kUsage when TARGET is the source, lies in it, or holds it: then a replacement would delete what is read.
 [[nodiscard]] Status CheckApart(const Source& source, const std::string& target_root, const std::string& unit);
+
+/// kUsage when a report (receipt, manifest, comparison) would be written into a source.
+[[nodiscard]] Status CheckReportApart(const Source& source, const std::string& report);
 
 /// The slot of a target tensor, told by its name ("optim/adam_mu/...", "optimizer.state.exp_avg....").
 [[nodiscard]] Slot SlotOfTarget(const Entry& entry);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dialects/mcore/common_state.h"
 
+#include <set>
+
 #include "dialects/mcore/args.h"
 #include "dialects/mcore/optimizer_state.h"
 #include "fmt/format.h"
@@ -48,6 +50,43 @@ void SetModelArgs(const CommonRequest& request, Value* args) {
   args->Set("params_dtype", Value(request.params_dtype));
   args->Set("bf16", Value(request.params_dtype == DType::kBF16));
   args->Set("fp16", Value(request.params_dtype == DType::kF16));
+}
+
+/// Arguments that the tensors and their division settle: another value would describe a checkpoint that is not there.
+std::set<std::string> SettledNames(const family::FamilyFile& family) {
+  std::set<std::string> names = {"padded_vocab_size",
+                                 "iteration",
+                                 "params_dtype",
+                                 "tensor_model_parallel_size",
+                                 "pipeline_model_parallel_size",
+                                 "virtual_pipeline_model_parallel_size",
+                                 "num_layers_per_virtual_pipeline_stage",
+                                 "decoder_first_pipeline_num_layers",
+                                 "decoder_last_pipeline_num_layers",
+                                 "pipeline_model_parallel_layout"};
+  for (const auto& [letter, rule] : family.letters) {
+    const auto paths = rule.paths.find("mcore");
+    if (paths == rule.paths.end()) continue;
+    for (const std::string& path : paths->second) names.insert(path.substr(0, path.find(' ')));
+  }
+  return names;
+}
+
+/// --set fills what the source does not say and changes what a run may choose; it cannot contradict the tensors.
+Status ApplySetArgs(const CommonRequest& request, Value* args) {
+  const std::set<std::string> settled = SettledNames(*request.hub->family);
+  for (const auto& [name, text] : request.options->set_args) {
+    Value value = ParseArgument(text);
+    const Value* now = args->Find(name);
+    if (settled.contains(name) && now != nullptr && ToJson(*now) != ToJson(value)) {
+      return MakeError(ErrorCode::kUsage, fmt::format("--set {} contradicts the tensors that are written", Printable(name)))
+          .WithExpected(Printable(ToJson(*now, 0)))
+          .WithFound(Printable(text))
+          .WithHint("--set fills arguments that the source lacks; sizes and layout follow from the model and --tp, --pp, ...");
+    }
+    args->Set(name, std::move(value));
+  }
+  return OkStatus();
 }
 
 Value ContentMetadata(bool with_optimizer) {
@@ -105,7 +144,7 @@ Result<CommonResult> MakeCommon(const CommonRequest& request) {
       result.notices.push_back("consumed_train_samples is not known and stored as 0: a run that continues starts its data again");
     }
   }
-  for (const auto& [name, value] : request.options->set_args) result.args.Set(name, ParseArgument(value));
+  CROSSDOCK_RETURN_IF_ERROR(ApplySetArgs(request, &result.args));
   for (const char* needed : {"max_position_embeddings", "seq_length"}) {
     if (result.args.GetInt(needed)) continue;
     return MakeError(ErrorCode::kUsage, fmt::format("Megatron's checkpoint must store {}, which the source does not say", needed))

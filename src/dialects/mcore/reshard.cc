@@ -15,6 +15,7 @@
 #include "dialects/mcore/mcore_dialect.h"
 #include "dialects/mcore/target_tensors.h"
 #include "dialects/mcore/target_unit.h"
+#include "dialects/mcore/tensor_parallel.h"
 #include "fmt/format.h"
 
 namespace crossdock::dialects::mcore {
@@ -39,6 +40,7 @@ class Resharder {
   Resharder(const Catalog& source, const TargetOptions& options) : source_(source), options_(options), stored_(ReadStoredArgs(source)) {}
 
   Result<TargetState> Run() {
+    CROSSDOCK_RETURN_IF_ERROR(CheckTensorParallel(Counts(), options_.layout.tp));
     CROSSDOCK_RETURN_IF_ERROR(FindLayers());
     CROSSDOCK_ASSIGN_OR_RETURN(stages_, layout::MakeStageMap(options_.layout, std::max<std::int64_t>(layers_, 1)));
     CROSSDOCK_RETURN_IF_ERROR(CheckBuckets());
@@ -54,6 +56,15 @@ class Resharder {
   }
 
  private:
+  /// The rows of a fused QKV may divide where its heads do not: then Megatron builds no model that could load them.
+  HeadCounts Counts() const {
+    if (!stored_ || stored_->args.GetBool("multi_latent_attention").value_or(false)) return {};
+    const Value& args = stored_->args;
+    const std::int64_t heads = args.GetInt("num_attention_heads").value_or(0);
+    const bool grouped = args.GetBool("group_query_attention").value_or(true);
+    return {heads, grouped ? args.GetInt("num_query_groups").value_or(heads) : heads, 0};
+  }
+
   /// The number of decoder layers, from what is stored.
   Status FindLayers() {
     for (const Entry& entry : source_.entries) {
@@ -210,6 +221,9 @@ class Resharder {
       }
     }
     no_rng_ = dropped_rng || !HasRng();
+    if (!options_.set_args.empty()) {
+      target_.notices.emplace_back("--set changes nothing here: Megatron to Megatron carries the arguments that the source stores");
+    }
     if (remade_ > 0) target_.notices.push_back(fmt::format("{} _extra_state objects are written empty, as without FP8", remade_));
   }
 

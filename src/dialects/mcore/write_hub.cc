@@ -9,36 +9,22 @@
 #include "dialects/mcore/mcore_dialect.h"
 #include "dialects/mcore/target_tensors.h"
 #include "dialects/mcore/target_unit.h"
+#include "dialects/mcore/tensor_parallel.h"
 #include "fmt/format.h"
-#include "fmt/ranges.h"
 
 namespace crossdock::dialects::mcore {
 namespace {
 
-/// TP sizes that the heads, groups and the MLP's width allow. Megatron lets TP be a divisor or a multiple of the groups:
-/// beyond them a row cut falls inside a group, and the global tensor stays the same.
-bool TpFits(std::int64_t tp, std::int64_t q, std::int64_t k, std::int64_t f) {
-  return q % tp == 0 && (k % tp == 0 || tp % k == 0) && f % tp == 0;
-}
-
-Status CheckTensorParallel(const HubState& hub, int tp) {
-  if (tp < 1) return MakeError(ErrorCode::kUsage, "--tp must be at least 1").WithFound(fmt::format("{}", tp));
+HeadCounts CountsOf(const HubState& hub) {
   const auto letter = [&](const char* name) {
     const auto found = hub.letters.find(name);
     return found == hub.letters.end() ? std::int64_t{0} : found->second;
   };
-  const std::int64_t q = letter("q");
-  const std::int64_t k = letter("k");
-  const std::int64_t f = letter("f");
-  if (q == 0 || k == 0 || f == 0 || TpFits(tp, q, k, f)) return OkStatus();
-  std::vector<std::int64_t> allowed;
-  for (std::int64_t t = 1; t <= q; ++t) {
-    if (TpFits(t, q, k, f)) allowed.push_back(t);
-  }
-  return MakeError(ErrorCode::kUsage, "the model cannot be divided among that many tensor-parallel ranks")
-      .WithExpected(fmt::format("--tp of {}", fmt::join(allowed, ", ")))
-      .WithFound(fmt::format("--tp {} for num_attention_heads {}, num_key_value_heads {}, intermediate_size {}", tp, q, k, f));
+  return {letter("q"), letter("k"), letter("f")};
 }
+
+/// As for the letters of a family; more would make a plan of rows that nobody stores.
+constexpr std::int64_t kMaxRows = std::int64_t{1} << 31U;
 
 struct Vocabulary {
   std::int64_t size = 0;
@@ -52,10 +38,15 @@ Result<Vocabulary> PadVocabulary(const HubState& hub, const TargetOptions& optio
     vocabulary.padded = *options.padded_vocab;
   } else {
     const std::optional<std::int64_t> unit = CheckedMul(options.vocab_divisor, options.layout.tp);
-    if (options.vocab_divisor < 1 || !unit || *unit > (std::int64_t{1} << 31U)) {
+    if (options.vocab_divisor < 1 || !unit || *unit > kMaxRows) {
       return MakeError(ErrorCode::kUsage, "--make-vocab-size-divisible-by makes no sense").WithFound(fmt::format("{}", options.vocab_divisor));
     }
     vocabulary.padded = RoundUp(vocabulary.size, *unit);
+  }
+  if (vocabulary.padded > kMaxRows) {
+    return MakeError(ErrorCode::kUsage, "the padded vocabulary is larger than any model's")
+        .WithExpected(fmt::format("at most {} rows", kMaxRows))
+        .WithFound(fmt::format("{}", vocabulary.padded));
   }
   if (vocabulary.padded < vocabulary.size) {
     return MakeError(ErrorCode::kUsage, "the padded vocabulary is smaller than the vocabulary")
@@ -96,7 +87,7 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
     return MakeError(ErrorCode::kUnsupported, "the source's optimizer state cannot be carried: " + hub.optimizer_refusal)
         .WithHint("--no-optim writes the parameters alone");
   }
-  CROSSDOCK_RETURN_IF_ERROR(CheckTensorParallel(hub, options.layout.tp));
+  CROSSDOCK_RETURN_IF_ERROR(CheckTensorParallel(CountsOf(hub), options.layout.tp));
   const auto layers = hub.letters.find("layers");
   if (layers == hub.letters.end()) return MakeError(ErrorCode::kUsage, fmt::format("the family {} has no letter named layers", hub.family->name));
   CROSSDOCK_ASSIGN_OR_RETURN(const layout::StageMap stages, layout::MakeStageMap(options.layout, layers->second));

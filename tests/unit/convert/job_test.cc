@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "convert/job.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "convert/demo_model.h"
 #include "convert/manifest.h"
 #include "convert/receipt.h"
@@ -123,6 +126,18 @@ TEST(Job, ReplacesAReportWhole) {
   ASSERT_THAT(WriteReportFile(storage, "reports/a.json", "one"), IsOk());
   ASSERT_THAT(WriteReportFile(storage, "reports/a.json", "two"), IsOk());
   EXPECT_EQ(storage.Files("reports"), (std::map<std::string, std::string>{{"a.json", "two"}}));
+}
+
+TEST(Job, ReplacesNothingButFilesByAReport) {
+  const std::unique_ptr<io::Storage> storage = io::MakeLocalStorage();
+  const std::string pipe = testing::TempDir() + "report_pipe";  // as /dev/null: a rename would put a file in its place
+  (void)unlink(pipe.c_str());
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(WriteReportFile(*storage, pipe, "one"), IsError(ErrorCode::kUsage, HasSubstr("a device, a pipe")));
+  EXPECT_THAT(WriteReportFile(*storage, testing::TempDir(), "one"), IsError(ErrorCode::kUsage, HasSubstr("a directory")));
+  ASSERT_OK_AND_ASSIGN(const io::FileInfo info, storage->Stat(pipe));
+  EXPECT_EQ(info.kind, io::FileKind::kOther);
+  (void)unlink(pipe.c_str());
 }
 
 }  // namespace

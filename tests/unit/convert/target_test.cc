@@ -16,12 +16,40 @@ Source At(const std::string& path) {
   return source;
 }
 
+/// A Megatron checkpoint of nothing but an embedding.
+struct EmbeddingOnly : formats::CheckpointReader {
+  explicit EmbeddingOnly(std::int64_t rows) { catalog_.entries.push_back({"embedding.word_embeddings.weight", Slot::kParam, DType::kBF16, {rows, 4}, {}}); }
+  const Catalog& catalog() const override { return catalog_; }
+  Result<ByteRange> Locate(std::int32_t /*entry*/, std::int32_t /*chunk*/) const override { return ByteRange{}; }
+  Result<Value> LoadObject(const ObjectRef& ref) const override { return MakeError(ErrorCode::kUnsupported, "none").WithTensor(ref.name); }
+  Catalog catalog_;
+};
+
+TEST(Target, ReshardsWhileTheVocabularyKeepsItsSize) {
+  Source source = At("/a/b");
+  source.found.kind = formats::Kind::kMegatron;
+  source.reader = std::make_unique<EmbeddingOnly>(384);
+  for (const auto& [tp, divisor, can] : {std::tuple{3, 128, true}, {4, 128, true}, {5, 128, false}, {1, 7, false}}) {
+    ConvertOptions options;
+    options.layout.tp = tp;
+    options.vocab_divisor = divisor;
+    EXPECT_EQ(CanReshard(source, formats::Kind::kMegatron, options), can) << tp << " " << divisor;
+  }
+}
+
 TEST(Target, LiesApartFromTheSource) {
   EXPECT_THAT(CheckApart(At("/a/b"), "/a/c", "/a/c"), IsOk());
   EXPECT_THAT(CheckApart(At("/a/b"), "/a/bc", "/a/bc"), IsOk());
   EXPECT_THAT(CheckApart(At("/a/run/iter_0000010"), "/a/run", "/a/run/iter_0000020"), IsOk());  // a new step beside
   for (const char* unit : {"/a/b", "/a/b/", "/a/./b", "/a/x/../b", "/a/b/c", "/a", "/"}) {
     EXPECT_THAT(CheckApart(At("/a/b"), unit, unit), IsError(ErrorCode::kUsage, HasSubstr("must lie apart"))) << unit;
+  }
+}
+
+TEST(Target, ReportsLieOutsideTheSource) {
+  EXPECT_THAT(CheckReportApart(At("/a/b"), "/a/receipt.json"), IsOk());
+  for (const char* report : {"/a/b/config.json", "/a/b/../b/x/y.json", "/a/b"}) {
+    EXPECT_THAT(CheckReportApart(At("/a/b"), report), IsError(ErrorCode::kUsage, HasSubstr("nothing is ever written into a source"))) << report;
   }
 }
 

@@ -90,8 +90,28 @@ TEST(ReshardTest, ArgumentsSayTheNewLayout) {
 
 TEST(ReshardTest, WhatDoesNotDivideIsRefused) {
   const Catalog source = McoreSource("llama", TinyArgs(4));
-  EXPECT_THAT(Reshard(source, Layout(3, 1)), IsError(ErrorCode::kUsage, HasSubstr("3 tensor-parallel ranks")));
+  EXPECT_THAT(Reshard(source, Layout(3, 1)), IsError(ErrorCode::kUsage, HasSubstr("--tp 3 for num_attention_heads")));
   EXPECT_THAT(Reshard(source, Layout(1, 3)), IsError(ErrorCode::kUsage, HasSubstr("--pipeline-layers 2,1,1")));
+}
+
+TEST(ReshardTest, HeadsAreWeighedNotRows) {
+  Value args = TinyArgs(4);
+  args.Set("num_attention_heads", Value(3));  // as many rows as before: only the arguments know that no rank gets whole heads
+  args.Set("num_query_groups", Value(3));
+  const Catalog source = McoreSource("llama", TinyArgs(4));
+  Catalog odd = source;
+  Value common = odd.objects.at("common");
+  common.Set("args", args);
+  odd.objects["common"] = common;
+  EXPECT_THAT(Reshard(odd, Layout(1, 2)), IsOk());
+  EXPECT_THAT(Reshard(odd, Layout(2, 1)), IsError(ErrorCode::kUsage, HasSubstr("--tp of 1, 3")));
+}
+
+TEST(ReshardTest, SaysThatArgumentsAreNotSet) {
+  TargetOptions options = Layout(2, 1);
+  options.set_args["lr"] = "1e-4";
+  ASSERT_OK_AND_ASSIGN(const TargetState target, Reshard(McoreSource("llama", TinyArgs(4)), options));
+  EXPECT_TRUE(std::any_of(target.notices.begin(), target.notices.end(), [](const std::string& n) { return n.starts_with("--set changes nothing"); }));
 }
 
 TEST(ReshardTest, BucketsHoldUnderTheirOwnLayoutOnly) {

@@ -127,6 +127,19 @@ TEST(WriteHubTest, TensorParallelBeyondTheKeyHeads) {
   EXPECT_THAT(WriteHub(hub, options), IsError(ErrorCode::kUsage, HasSubstr("--tp 16")));
 }
 
+TEST(WriteHubTest, SetArgumentsDoNotContradictTheTensors) {
+  ASSERT_OK_AND_ASSIGN(const HubState hub, HfHub("llama", TinyConfig("llama")));
+  for (const auto& [name, value] : {std::pair{"num_layers", "7"}, {"padded_vocab_size", "51"}, {"tensor_model_parallel_size", "2"}, {"kv_channels", "5"}}) {
+    TargetOptions options;
+    options.set_args[name] = value;
+    EXPECT_THAT(WriteHub(hub, options), IsError(ErrorCode::kUsage, HasSubstr(std::string("--set ") + name))) << name;
+  }
+  TargetOptions options;
+  options.set_args = {{"num_layers", "3"}, {"seq_length", "77"}};  // the true number, and what a run may choose
+  ASSERT_OK_AND_ASSIGN(const TargetState target, WriteHub(hub, options));
+  EXPECT_EQ(Args(target).GetInt("seq_length"), 77);
+}
+
 TEST(WriteHubTest, VocabularyPadding) {
   ASSERT_OK_AND_ASSIGN(const HubState hub, HfHub("llama", TinyConfig("llama")));
   TargetOptions options;
@@ -142,6 +155,8 @@ TEST(WriteHubTest, VocabularyPadding) {
   EXPECT_THAT(WriteHub(hub, options), IsError(ErrorCode::kUsage, HasSubstr("at least 50")));
   options.padded_vocab = 51;
   EXPECT_THAT(WriteHub(hub, options), IsError(ErrorCode::kUsage, HasSubstr("multiple of 2")));
+  options.padded_vocab = std::int64_t{1} << 40U;  // would plan a file of many terabytes, chunk by chunk
+  EXPECT_THAT(WriteHub(hub, options), IsError(ErrorCode::kUsage, HasSubstr("at most 2147483648 rows")));
 }
 
 TEST(WriteHubTest, WeightsAloneAreARelease) {
