@@ -132,7 +132,10 @@ class Recogniser {
   Result<StepDir> FromTracker(const std::string& root, const std::vector<StepDir>& steps) {
     const std::string path = io::JoinPath(root, kTracker);
     CROSSDOCK_ASSIGN_OR_RETURN(std::string text, io::ReadSmallFile(storage_, path, 4096));
-    std::erase_if(text, [](char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; });
+    // Around the word only: "3 4" is no iteration 34.
+    constexpr const char* kSpace = " \t\r\n";
+    text.erase(text.find_last_not_of(kSpace) + 1);
+    text.erase(0, text.find_first_not_of(kSpace));
     StepDir wanted;
     wanted.release = text == "release";
     if (!wanted.release) {

@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::string_view kMetaPrefix = "meta/";
 constexpr std::size_t kNamesShown = 5;
+constexpr std::size_t kFilesShown = 20;
 
 std::string Absolute(const std::string& path) {
   std::error_code ignored;
@@ -94,24 +95,29 @@ class Builder {
   [[nodiscard]] std::string PathOf(std::size_t file) const { return io::JoinPath(catalog_.root, weights_.files[file]); }
 
   Status CheckPresent() {
-    std::vector<std::string> missing;
-    std::vector<std::string_view> hit;
+    std::vector<bool> absent(weights_.files.size());
+    std::size_t missing = 0;
+    std::string names;
     for (std::size_t i = 0; i < weights_.files.size(); ++i) {
       CROSSDOCK_RETURN_IF_ERROR(CheckLink(storage_, PathOf(i)));
       if (io::Exists(storage_, PathOf(i))) continue;
-      missing.push_back(weights_.files[i]);
-      if (weights_.index) {
-        for (const auto name : TensorsOf(*weights_.index, i)) hit.push_back(name);
+      absent[i] = true;
+      if (++missing <= kFilesShown) names += (missing == 1 ? "`" : ", `") + Printable(weights_.files[i]) + "`";
+    }
+    if (missing == 0) return OkStatus();
+    if (missing > kFilesShown) names += ", ...";
+    // One pass over the index: it may name as many files as tensors, and all of them may be missing.
+    std::vector<std::string_view> hit;
+    if (weights_.index) {
+      for (const Index::Item& item : weights_.index->items) {
+        if (absent[static_cast<std::size_t>(item.file)]) hit.push_back(item.name);
       }
     }
-    if (missing.empty()) return OkStatus();
-    std::string names;
-    for (const std::string& name : missing) names += (names.empty() ? "`" : ", `") + Printable(name) + "`";
     return MakeError(ErrorCode::kIncomplete, fmt::format("{} of {} weight files of the index are missing, with {}",
-                                                         missing.size(), weights_.files.size(), Tensors(hit)))
+                                                         missing, weights_.files.size(), Tensors(hit)))
         .WithPath(weights_.index_path.empty() ? weights_.dir : weights_.index_path)
         .WithTensor(hit.empty() ? "" : std::string(hit[0]))
-        .WithExpected(Printable(names, 2000))
+        .WithExpected(std::move(names))
         .WithFound("no such file")
         .WithHint("the download or copy is incomplete; fetch the missing files");
   }

@@ -75,6 +75,18 @@ TEST_F(Registry, FollowsTheTracker) {  // user case B108
   EXPECT_THAT(Look("/run", 30), IsError(ErrorCode::kIncomplete, AllOf(HasSubstr("no step 30"), HasSubstr("iter_0000010"))));
 }
 
+TEST_F(Registry, TakesOneWordFromTheTracker) {
+  PutStep("/run/iter_0000010");
+  Put("/run/latest_checkpointed_iteration.txt", " \r\n10 \t\n");
+  ASSERT_OK_AND_ASSIGN(const Found found, Look("/run"));
+  EXPECT_EQ(found.step, 10);
+  for (const char* text : {"1 0", "1\n0\n", " ", "", "10\n20"}) {
+    ASSERT_THAT(storage_.RemoveFile("/run/latest_checkpointed_iteration.txt"), IsOk());
+    Put("/run/latest_checkpointed_iteration.txt", text);
+    EXPECT_THAT(Look("/run"), IsError(ErrorCode::kCorrupt, HasSubstr("names no iteration"))) << text;
+  }
+}
+
 TEST_F(Registry, WithoutTrackerTakesTheHighestCompleteStepByNumber) {  // B108, B109
   PutStep("/run/iter_0000500");
   PutStep("/run/iter_10000000");
