@@ -47,6 +47,11 @@ Result<Report> Verify(const VerifyOptions& options, const Hooks& hooks) {
     if (!guess || guess->hub.family == nullptr || guess->hub.family->name != a.hub.family->name) second.family = a.hub.family->name;
   }
   CROSSDOCK_ASSIGN_OR_RETURN(const Source b, OpenAndRead(*storage, second));
+  if (options.report) {
+    CROSSDOCK_RETURN_IF_ERROR(CheckReportApart(a, *options.report));
+    CROSSDOCK_RETURN_IF_ERROR(CheckReportApart(b, *options.report));
+    CROSSDOCK_RETURN_IF_ERROR(CheckReportPath(*storage, *options.report));  // before the work, not after it
+  }
   CompareOptions how;
   how.exact = options.exact == "close" ? verify::Exact::kClose : verify::Exact::kBit;
   how.memory = options.memory;
