@@ -89,6 +89,11 @@ void Count(Facts* facts) {
   }
 }
 
+/// Whether the report has a line for each tensor.
+bool NamesTensors(const Source& source, const InspectOptions& options) {
+  return options.tensors || source.found.kind == Kind::kMegatron;
+}
+
 Result<Facts> Gather(io::Storage& storage, const InspectOptions& options) {
   SourceRequest request;
   request.path = options.path;
@@ -101,7 +106,8 @@ Result<Facts> Gather(io::Storage& storage, const InspectOptions& options) {
   Facts facts;
   CROSSDOCK_ASSIGN_OR_RETURN(facts.source, OpenSource(storage, request));
   CROSSDOCK_RETURN_IF_ERROR(Understand(request, options, &facts));
-  facts.rules = RuleBook::Make(facts.source.hub, facts.source.found.kind);
+  // Elsewhere lines are folded patterns of names, and binding 100,000 of them is most of the time that takes.
+  if (NamesTensors(facts.source, options)) facts.rules = RuleBook::Make(facts.source.hub, facts.source.found.kind);
   Count(&facts);
   const std::vector<std::string>& format_notices = facts.source.reader->catalog().notices;
   for (const std::vector<std::string>* list : {&std::as_const(facts.source.found.notices), &format_notices, &std::as_const(facts.source.hub.notices)}) {
@@ -130,10 +136,11 @@ std::string TensorLine(const Facts& facts, const Entry& entry, bool files) {
   return line;
 }
 
-std::vector<std::string> TensorLines(const Facts& facts, bool all) {
+std::vector<std::string> TensorLines(const Facts& facts, const InspectOptions& options) {
+  const bool all = options.tensors;
   const Catalog& catalog = facts.source.reader->catalog();
   std::vector<std::string> lines;
-  if (all || facts.source.found.kind == Kind::kMegatron) {
+  if (NamesTensors(facts.source, options)) {
     for (const Entry& entry : catalog.entries) {
       if (all || SlotOfTarget(entry) == Slot::kParam) lines.push_back(TensorLine(facts, entry, all));
     }
@@ -203,7 +210,7 @@ std::string Text(const Facts& facts, const InspectOptions& options) {
   std::vector<std::string> side;
   for (const SideFile& file : catalog.side_files) side.push_back(Printable(file.path, 4096));
   if (!side.empty()) out += Section("side files", {fmt::format("{}", fmt::join(side, ", "))});
-  const std::vector<std::string> lines = TensorLines(facts, options.tensors);
+  const std::vector<std::string> lines = TensorLines(facts, options);
   out += Section("tensors", lines, options.tensors ? lines.size() : 60);
   out += Section("left out when converted", LeftOutLines(source.hub.left_out));
   out += Section("notices", facts.notices);

@@ -44,6 +44,11 @@ class Binder {
     std::int64_t first = 0;
     std::int64_t last = 1;
   };
+  /// One hub tensor of a row, the same for every index tuple but for the numbers in its name.
+  struct RowSource {
+    std::string pattern;
+    Shape shape;
+  };
   /// The hub indices of one row for one index tuple.
   using RowHub = std::vector<std::int32_t>;
 
@@ -93,12 +98,20 @@ class Binder {
     return shape;
   }
 
-  Result<RowHub> AddHub(const Group& group, const Row& row, const IndexValues& indices) {
-    RowHub hub;
-    CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t sources, GroupCount(row.hub));
-    for (std::int64_t i = 0; i < sources; ++i) {
+  Result<std::vector<RowSource>> SourcesOf(const Group& group, const Row& row) const {
+    std::vector<RowSource> sources;
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t count, GroupCount(row.hub));
+    for (std::int64_t i = 0; i < count; ++i) {
       CROSSDOCK_ASSIGN_OR_RETURN(Shape shape, ShapeOf(row, i));
-      HubTensor tensor{FillIndices(group.hub_prefix + ExpandGroups(row.hub, i), indices), shape, std::nullopt, row.line};
+      sources.push_back({group.hub_prefix + ExpandGroups(row.hub, i), std::move(shape)});
+    }
+    return sources;
+  }
+
+  RowHub AddHub(const std::vector<RowSource>& sources, const Row& row, const IndexValues& indices) {
+    RowHub hub;
+    for (const RowSource& source : sources) {
+      HubTensor tensor{FillIndices(source.pattern, indices), source.shape, std::nullopt, row.line};
       if (const auto layer = indices.find("l"); layer != indices.end()) tensor.layer = layer->second;
       hub.push_back(static_cast<std::int32_t>(binding_.hub.size()));
       binding_.hub.push_back(std::move(tensor));
@@ -132,15 +145,17 @@ class Binder {
     for (const Row& row : group.rows) {
       if (Holds(row)) rows.push_back(&row);
     }
+    if (tuples.empty()) return OkStatus();
+    std::vector<std::vector<RowSource>> sources;
+    for (const Row* row : rows) {
+      Result<std::vector<RowSource>> of = SourcesOf(group, *row);
+      if (!of) return InRow(std::move(of).error(), *row);
+      sources.push_back(*std::move(of));
+    }
     std::vector<std::vector<RowHub>> hub(rows.size());
     for (const IndexValues& indices : tuples) {
-      for (std::size_t r = 0; r < rows.size(); ++r) {
-        Result<RowHub> added = AddHub(group, *rows[r], indices);
-        if (!added) return InRow(std::move(added).error(), *rows[r]);
-        hub[r].push_back(*std::move(added));
-      }
+      for (std::size_t r = 0; r < rows.size(); ++r) hub[r].push_back(AddHub(sources[r], *rows[r], indices));
     }
-    if (tuples.empty()) return OkStatus();
     if (options_.dialect == "hf") return Identity(rows, hub, tuples);
     const std::string prefix = PrefixOf(group);
     const bool stacked = !group.index.empty() && IndicesOf(prefix).empty();

@@ -68,6 +68,23 @@ std::vector<TaskBuilder::Place> TaskBuilder::Outputs(std::int32_t entry, const B
   return out;
 }
 
+/// Which of `sinks` a region meets. A stack of small layers has thousands of both in one task: those of a job's own
+/// chunks are looked up, not walked over.
+std::vector<std::size_t> TaskBuilder::SinksOf(const Job& job, const std::vector<Place>& sinks, const Box& region) {
+  std::vector<std::size_t> out;
+  if (job.is_pair()) {
+    if (Intersect(region, sinks[0].box)) out.push_back(0);
+    return out;
+  }
+  for (const std::int32_t c : TargetIndex(job.entry).Overlapping(region)) {
+    const auto at = std::lower_bound(sinks.begin(), sinks.end(), c,
+                                     [](const Place& place, std::int32_t chunk) { return place.chunk < chunk; });
+    if (at == sinks.end() || at->chunk != c || !Intersect(region, at->box)) continue;
+    out.push_back(static_cast<std::size_t>(at - sinks.begin()));
+  }
+  return out;
+}
+
 std::int64_t FileOffset(const Catalog& source, const Read& read) {
   const Entry& entry = EntryAt(source, read.entry);
   const Chunk& chunk = ChunkAt(entry, read.chunk);
@@ -126,8 +143,7 @@ Task TaskBuilder::Build(const Job& job, const Box& tile) {
   const std::vector<Place> sinks = job.is_pair() ? std::vector<Place>{{0, 0, tile}} : std::move(places);
   const auto add_moves = [&](const expr::Piece& piece, std::int32_t read, const Box& read_box, DType from) {
     const Box bounds = expr::TargetBounds(piece);
-    for (std::size_t o = 0; o < sinks.size(); ++o) {
-      if (!Intersect(bounds, sinks[o].box)) continue;
+    for (const std::size_t o : SinksOf(job, sinks, bounds)) {
       const std::vector<expr::Piece> parts =
           sinks[o].box.Contains(bounds) ? std::vector<expr::Piece>{piece} : expr::ClipTarget(piece, sinks[o].box);
       for (const expr::Piece& part : parts) {

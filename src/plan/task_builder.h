@@ -47,6 +47,7 @@ class TaskBuilder {
   [[nodiscard]] const ChunkIndex& SourceIndex(std::int32_t entry);
   [[nodiscard]] const ChunkIndex& TargetIndex(std::int32_t entry);
   [[nodiscard]] std::vector<Place> Outputs(std::int32_t entry, const Box& tile);
+  [[nodiscard]] std::vector<std::size_t> SinksOf(const Job& job, const std::vector<Place>& sinks, const Box& region);
   void AddReads(const std::vector<expr::Piece>& pieces, Task& task, std::vector<std::vector<expr::Piece>>& moves);
 
   const Catalog* source_;
