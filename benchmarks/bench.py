@@ -113,7 +113,8 @@ def main():
     work = tempfile.mkdtemp(prefix="crossdock-bench-", dir=options.work)
     try:
         hf = os.path.join(work, "hf")
-        layers = max(1, round((options.gib * 2**30 - 2 * 2 * 32000 * 2048) / (2 * 47.2e6)))
+        # An even number, for two pipeline stages.
+        layers = 2 * max(1, round((options.gib * 2**30 - 2 * 2 * 32000 * 2048) / (4 * 47.2e6)))
         models.write_llama(hf, layers=layers, random=True)
         megatron, dcp = os.path.join(work, "megatron"), os.path.join(work, "dcp")
         for command in ([crossdock, "convert", hf, megatron, "--to", "megatron", "--tp", "2", "--pp", "2", "--quiet"],
