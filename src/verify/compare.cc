@@ -110,7 +110,7 @@ void Judge(const Pair& p, const TensorDifference& d, const Options& options, Tal
     c.num_different += static_cast<std::int64_t>(d.differing_bits != 0);
   });
   out.max_abs_diff = std::max(out.max_abs_diff, d.max_abs);
-  if (d.differing_bits != 0) out.worst.push_back({label, d.max_abs, d.first_index});
+  if (d.differing_bits != 0) out.worst.push_back({label, d.max_abs, d.first_index, d.incomparable});
   const bool good = options.exact == Exact::kBit ? identical || allowed_ulp : d.not_close == 0;
   if (!good) {
     out.mismatched_keys.push_back(label);
@@ -171,7 +171,9 @@ Result<Comparison> Compare(const Side& a, const Side& b, const Options& options)
 
   out.mean_abs_diff = elements == 0 ? 0 : sum_abs / static_cast<double>(elements);
   std::stable_sort(out.worst.begin(), out.worst.end(),
-                   [](const Difference& p, const Difference& q) { return p.max_abs > q.max_abs; });
+                   [](const Difference& p, const Difference& q) {
+                     return std::pair(p.incomparable != 0, p.max_abs) > std::pair(q.incomparable != 0, q.max_abs);
+                   });
   if (out.worst.size() > 10) out.worst.resize(10);
   for (const auto& [slot, counts] : tally.slots) out.slots.emplace_back(std::string(SlotName(slot)), counts);
   if (!options.params_only) CompareCounters(*a.hub, *b.hub, &out);

@@ -88,10 +88,11 @@ void Accumulate(std::span<const std::byte> a, DType a_type, std::span<const std:
     ++into->differing_bits;
     if (into->first_index < 0) into->first_index = base + i;
     const double d = std::fabs(x - y);
-    const bool comparable = !std::isnan(d);
-    if (comparable) {
+    if (std::isfinite(d)) {
       into->max_abs = std::max(into->max_abs, d);
-      into->sum_abs += std::isinf(d) ? 0 : d;
+      into->sum_abs += d;
+    } else {
+      ++into->incomparable;
     }
     // Two NaNs of different payload, or two equal infinities, differ in bits only.
     const bool same = (std::isnan(x) && std::isnan(y)) || x == y;

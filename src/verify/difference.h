@@ -18,7 +18,8 @@ struct TensorDifference {
   std::int64_t not_close = 0;
   std::int64_t beyond_ulp = 0;      ///< elements more than one unit in the last place of the narrower dtype apart
   std::int64_t nonfinite = 0;       ///< NaN or infinity on either side
-  double max_abs = 0;
+  std::int64_t incomparable = 0;    ///< differing elements with a NaN or an infinity, which no distance measures
+  double max_abs = 0;               ///< over the comparable ones
   double sum_abs = 0;
   std::int64_t first_index = -1;    ///< row-major index of the first differing element
 };

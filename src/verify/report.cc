@@ -59,6 +59,7 @@ std::string ToJsonReport(const Comparison& c) {
     row.Set("name", d.name);
     row.Set("max_abs_diff", d.max_abs);
     row.Set("first_index", d.first_index);
+    row.Set("incomparable", d.incomparable);
     worst.push_back(std::move(row));
   }
   out.Set("worst", Value::MakeList(std::move(worst)));

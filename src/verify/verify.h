@@ -33,6 +33,7 @@ struct Difference {
   std::string name;                        ///< hub name, with its slot when not a param
   double max_abs = 0;
   std::int64_t first_index = -1;           ///< row-major element
+  std::int64_t incomparable = 0;           ///< differing elements with a NaN or an infinity; such tensors rank first
 };
 struct ConfigDifference {
   std::string key, a, b;

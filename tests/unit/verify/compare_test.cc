@@ -107,6 +107,19 @@ TEST(Compare, AllowsOneUlpOnlyWhereTheRuleIsInexact) {
   EXPECT_FALSE(CompareSides(plain, b).passed);
 }
 
+TEST(Compare, RanksANanBeforeEveryDistance) {
+  Checkpoint a;
+  Checkpoint b;
+  AddTensor(&a, "far", {1});
+  AddTensor(&b, "far", {1000});
+  AddTensor(&a, "nan", {1});
+  AddTensor(&b, "nan", {NAN});
+  const Comparison c = CompareSides(a, b);
+  ASSERT_EQ(c.worst.size(), 2U);
+  EXPECT_EQ(c.worst[0].name, "nan");
+  EXPECT_EQ(c.worst[0].incomparable, 1);
+}
+
 TEST(ToJsonReport, HasEveryFieldOfTheContract) {
   Checkpoint a;
   Checkpoint b;
