@@ -282,14 +282,18 @@ Result<Catalog> ReadCatalog(io::Storage& storage, const std::string& dir) {
 }
 
 /// The common state of Megatron-Core 0.19 and newer: an item that is a list of one dict.
-Status LoadCommonState(const CheckpointReader& reader, Catalog& catalog) {
+Status LoadCommonState(io::Storage& storage, const std::string& dir, Catalog& catalog) {
   const auto at = std::find_if(catalog.object_refs.begin(), catalog.object_refs.end(),
                                [](const ObjectRef& ref) { return ref.name == kCommonState; });
   if (at == catalog.object_refs.end()) return OkStatus();
   const ObjectRef ref = *at;
   catalog.object_refs.erase(at);
   if (catalog.objects.contains("common")) return OkStatus();  // common.pt wins, as in Megatron-Core
-  CROSSDOCK_ASSIGN_OR_RETURN(const Value value, reader.LoadObject(ref));
+  const std::string path = io::JoinPath(dir, catalog.files.at(static_cast<std::size_t>(ref.file)).path);
+  CROSSDOCK_ASSIGN_OR_RETURN(const auto file, storage.OpenRead(path));
+  const auto loaded = dcp::LoadItem(*file, ref.bytes);
+  if (!loaded) return Error(loaded.error()).WithPath(path).WithTensor(ref.name);
+  const Value& value = *loaded;
   const ValueList* items = value.as_sequence();
   const bool wrapped = items != nullptr && items->size() == 1 && items->front().as_dict() != nullptr;
   if (!wrapped && value.as_dict() == nullptr) {
@@ -305,8 +309,7 @@ Status LoadCommonState(const CheckpointReader& reader, Catalog& catalog) {
 Result<std::unique_ptr<CheckpointReader>> OpenDcp(io::Storage& storage, const std::string& dir) {
   CROSSDOCK_ASSIGN_OR_RETURN(Catalog catalog, ReadCatalog(storage, dir));
   CROSSDOCK_RETURN_IF_ERROR(dcp::LoadObjectFiles(storage, dir, catalog));
-  // A reader over what is known so far reads the common state; the final one has it in its catalog.
-  CROSSDOCK_RETURN_IF_ERROR(LoadCommonState(DcpReader(storage, dir, catalog), catalog));
+  CROSSDOCK_RETURN_IF_ERROR(LoadCommonState(storage, dir, catalog));
   return std::unique_ptr<CheckpointReader>(std::make_unique<DcpReader>(storage, dir, std::move(catalog)));
 }
 
