@@ -83,7 +83,7 @@ class Parser {
       std::string_view key;
       std::string_view text;
       if (const auto e = field.unescaped_key().get(key)) return Invalid(e);
-      if (const auto e = field.value().get_string().get(text)) return InvalidField("__metadata__", key, "a string");
+      if (field.value().get_string().get(text)) return InvalidField("__metadata__", key, "a string");
       header.metadata.emplace_back(key, text);
     }
     std::vector<std::string_view> keys;
