@@ -70,10 +70,9 @@ Status SourceFiles::CheckIdentity(const io::ReadFile& opened, const FileRef& ref
       .WithHint("wait until nothing writes to the source, then start over");
 }
 
-Result<std::span<const std::byte>> SourceFiles::ReadOnce(std::int32_t file, std::int64_t offset,
-                                                         std::span<std::byte> out, std::span<std::byte> room) {
+Status SourceFiles::ReadAt(std::int32_t file, std::int64_t offset, std::span<std::byte> out) {
   CROSSDOCK_ASSIGN_OR_RETURN(const auto opened, Get(file));
-  auto read = opened->ReadOnce(offset, out, room);
+  auto read = opened->ReadAt(offset, out);
   if (!read) {
     // A file that was cut while we read tells so better than "ends too early".
     if (read.error().code == ErrorCode::kCorrupt) {
@@ -82,7 +81,7 @@ Result<std::span<const std::byte>> SourceFiles::ReadOnce(std::int32_t file, std:
     return read;
   }
   bytes_read_ += static_cast<std::int64_t>(out.size());
-  return read;
+  return OkStatus();
 }
 
 void SourceFiles::Drop(std::int32_t file, std::int64_t offset, std::int64_t length) {

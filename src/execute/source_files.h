@@ -24,9 +24,7 @@ class SourceFiles {
   void Expect(const plan::Task& task);
   /// The task was run: its reads will not come again.
   [[nodiscard]] Status Release(const plan::Task& task);
-  /// As io::ReadFile::ReadOnce.
-  [[nodiscard]] Result<std::span<const std::byte>> ReadOnce(std::int32_t file, std::int64_t offset,
-                                                            std::span<std::byte> out, std::span<std::byte> room);
+  [[nodiscard]] Status ReadAt(std::int32_t file, std::int64_t offset, std::span<std::byte> out);
   /// The range was read and will not be read again. REQUIRES: between ReadAt and Release of the same task.
   void Drop(std::int32_t file, std::int64_t offset, std::int64_t length);
   [[nodiscard]] std::int64_t bytes_read() const { return bytes_read_.load(); }

@@ -64,7 +64,8 @@ Status TargetFiles::WriteAt(std::int32_t file, std::int64_t offset, std::span<co
     }
     opened = slot.file;
   }
-  CROSSDOCK_RETURN_IF_ERROR(opened->WriteOnce(offset, data));
+  CROSSDOCK_RETURN_IF_ERROR(opened->WriteAt(offset, data));
+  opened->StartWriteback(offset, static_cast<std::int64_t>(data.size()));
   bytes_written_ += static_cast<std::int64_t>(data.size());
   // Only now: a sync that runs meanwhile may miss this write and must not take the mark away.
   const std::lock_guard lock(slot.mutex);

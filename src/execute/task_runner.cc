@@ -15,9 +15,6 @@ namespace {
 
 /// A hole between two runs that is smaller is read along: a call costs about as much.
 constexpr std::int64_t kSmallGap = 4096;
-constexpr std::int64_t kPage = 4096;
-/// From here on a copy within the cache is paid for by a write that passes the page cache by.
-constexpr std::int64_t kWorthPlacing = 128 << 10;
 
 const Entry& TargetEntry(const SharedWork& shared, const plan::Output& output) {
   return shared.placement.catalog.entries[static_cast<std::size_t>(output.entry)];
@@ -41,8 +38,8 @@ BoxRuns RunsOf(const SharedWork& shared, const plan::Output& output) {
 }  // namespace
 
 Result<TaskRunner> TaskRunner::Create(const SharedWork& shared) {
-  CROSSDOCK_ASSIGN_OR_RETURN(Buffer slice, Buffer::Allocate(kSliceBytes + kPage));
-  CROSSDOCK_ASSIGN_OR_RETURN(Buffer scratch, Buffer::Allocate(kSliceBytes + io::kBlockMargin));
+  CROSSDOCK_ASSIGN_OR_RETURN(Buffer slice, Buffer::Allocate(kSliceBytes));
+  CROSSDOCK_ASSIGN_OR_RETURN(Buffer scratch, Buffer::Allocate(kSliceBytes));
   return TaskRunner(shared, std::move(slice), std::move(scratch));
 }
 
@@ -113,19 +110,6 @@ Status TaskRunner::RunMoves(const plan::Task& task, std::span<const ReadPlace> p
   return OkStatus();
 }
 
-std::span<std::byte> TaskRunner::Room() const { return {scratch_.data(), static_cast<std::size_t>(scratch_.size())}; }
-
-Status TaskRunner::ReadTo(std::span<std::byte> out, std::int32_t file, std::int64_t offset) {
-  CROSSDOCK_ASSIGN_OR_RETURN(const auto got, shared_->sources.ReadOnce(file, offset, out, Room()));
-  if (got.data() != out.data()) std::memcpy(out.data(), got.data(), out.size());
-  return OkStatus();
-}
-
-/// Where in the slice the bytes for `offset` of a file are put: as far into a page as they will be in the file's block.
-std::span<std::byte> TaskRunner::SliceFor(std::int64_t offset, std::int64_t bytes) const {
-  return {slice_.data() + offset % kPage, static_cast<std::size_t>(bytes)};
-}
-
 /// Long runs go straight to their place; short ones with small holes between them are read in one call and picked out
 /// of the scratch.
 Status TaskRunner::ReadBox(const plan::Read& read, const ReadPlace& place) {
@@ -146,18 +130,17 @@ Status TaskRunner::ReadBox(const plan::Read& read, const ReadPlace& place) {
         const std::int64_t n = std::min(kSliceBytes, runs.length() - at);
         CROSSDOCK_RETURN_IF_ERROR(CheckStopped());
         CROSSDOCK_RETURN_IF_ERROR(
-            ReadTo({to + at, static_cast<std::size_t>(n)}, place.file, place.offset + start + at));
+            shared_->sources.ReadAt(place.file, place.offset + start + at, {to + at, static_cast<std::size_t>(n)}));
       }
       shared_->sources.Drop(place.file, place.offset + start, runs.length());
       to += runs.length();
       runs.Next();
       continue;
     }
-    CROSSDOCK_ASSIGN_OR_RETURN(
-        const auto band, shared_->sources.ReadOnce(place.file, place.offset + start,
-                                                   {scratch_.data(), static_cast<std::size_t>(end - start)}, Room()));
+    CROSSDOCK_RETURN_IF_ERROR(shared_->sources.ReadAt(place.file, place.offset + start,
+                                                      {scratch_.data(), static_cast<std::size_t>(end - start)}));
     for (; together > 0; --together, runs.Next()) {
-      std::memcpy(to, band.data() + (runs.offset() - start), static_cast<std::size_t>(runs.length()));
+      std::memcpy(to, scratch_.data() + (runs.offset() - start), static_cast<std::size_t>(runs.length()));
       to += runs.length();
     }
   }
@@ -173,7 +156,7 @@ Status TaskRunner::FillSlice(std::span<const Segment> segments, std::size_t& at,
     if (segment.file < 0) {
       std::memset(slice.data(), 0, n);
     } else {
-      CROSSDOCK_RETURN_IF_ERROR(ReadTo(slice.first(n), segment.file, segment.offset + used));
+      CROSSDOCK_RETURN_IF_ERROR(shared_->sources.ReadAt(segment.file, segment.offset + used, slice.first(n)));
     }
     slice = slice.subspan(n);
     used += static_cast<std::int64_t>(n);
@@ -197,7 +180,7 @@ Status TaskRunner::Stream(const plan::Output& output, std::span<const Segment> s
       CROSSDOCK_RETURN_IF_ERROR(CheckStopped());
       // Slices end at multiples of their size in the file: no page is written by two calls but at the very ends.
       const std::int64_t boundary = RoundUp(base + offset + 1, kSliceBytes) - base;
-      const std::span<std::byte> slice = SliceFor(base + offset, std::min(boundary, end) - offset);
+      const std::span<std::byte> slice(slice_.data(), static_cast<std::size_t>(std::min(boundary, end) - offset));
       CROSSDOCK_RETURN_IF_ERROR(FillSlice(segments, at, used, slice));
       CROSSDOCK_RETURN_IF_ERROR(WriteSlice(output, offset, slice, sum));
       offset += static_cast<std::int64_t>(slice.size());
@@ -208,25 +191,14 @@ Status TaskRunner::Stream(const plan::Output& output, std::span<const Segment> s
 }
 
 Status TaskRunner::WriteBuffer(const plan::Output& output, DoneTask& done) {
-  const Entry& entry = TargetEntry(*shared_, output);
-  const std::int64_t base = entry.chunks[static_cast<std::size_t>(output.chunk)].bytes.offset;
   const std::byte* from = buffer_.data() + output.buffer_offset;
   for (BoxRuns runs = RunsOf(*shared_, output); !runs.done(); runs.Next()) {
     PieceSum sum;
-    const std::int64_t end = runs.offset() + runs.length();
-    for (std::int64_t offset = runs.offset(); offset < end;) {
+    for (std::int64_t at = 0; at < runs.length(); at += kSliceBytes) {
       CROSSDOCK_RETURN_IF_ERROR(CheckStopped());
-      const std::int64_t boundary = RoundUp(base + offset + 1, kSliceBytes) - base;
-      const std::int64_t n = std::min(boundary, end) - offset;
-      std::span<const std::byte> bytes(from, static_cast<std::size_t>(n));
-      if (n >= kWorthPlacing) {
-        const std::span<std::byte> slice = SliceFor(base + offset, n);
-        std::memcpy(slice.data(), from, slice.size());
-        bytes = slice;
-      }
-      CROSSDOCK_RETURN_IF_ERROR(WriteSlice(output, offset, bytes, sum));
+      const auto n = static_cast<std::size_t>(std::min(kSliceBytes, runs.length() - at));
+      CROSSDOCK_RETURN_IF_ERROR(WriteSlice(output, runs.offset() + at, {from, n}, sum));
       from += n;
-      offset += n;
     }
     if (shared_->sums.kinds().any()) done.sums.push_back(sum);
   }

@@ -49,10 +49,6 @@ class TaskRunner {
       : shared_(&shared), slice_(std::move(slice)), scratch_(std::move(scratch)) {}
   [[nodiscard]] Status RunMoves(const plan::Task& task, std::span<const ReadPlace> places,
                                 const std::vector<bool>& streamed);
-  [[nodiscard]] std::span<std::byte> Room() const;
-  [[nodiscard]] std::span<std::byte> SliceFor(std::int64_t offset, std::int64_t bytes) const;
-  /// Uses the scratch.
-  [[nodiscard]] Status ReadTo(std::span<std::byte> out, std::int32_t file, std::int64_t offset);
   [[nodiscard]] Status ReadBox(const plan::Read& read, const ReadPlace& place);
   [[nodiscard]] Status Stream(const plan::Output& output, std::span<const Segment> segments, DoneTask& done);
   [[nodiscard]] Status FillSlice(std::span<const Segment> segments, std::size_t& at, std::int64_t& used,

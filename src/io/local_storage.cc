@@ -15,8 +15,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "base/checked_math.h"
-#include "io/direct_file.h"
 #include "io/file_descriptor.h"
 #include "io/storage.h"
 #include "io/writeback.h"
@@ -97,23 +95,6 @@ class LocalReadFile final : public ReadFile {
     return OkStatus();
   }
 
-  Result<std::span<const std::byte>> ReadOnce(std::int64_t offset, std::span<std::byte> out,
-                                              std::span<std::byte> room) const override {
-    const auto length = static_cast<std::int64_t>(out.size());
-    // What is in the cache already comes faster from there.
-    if (length >= DirectFile::kLeast && direct_.Ready(fd_, path_) &&
-        CachedBytes(fd_, offset, length).value_or(length) <= length / 8) {
-      const std::int64_t lead = offset % direct_.read_unit();
-      const auto whole = static_cast<std::size_t>(RoundUp(lead + length, direct_.read_unit()));
-      // The last block of a file is not whole: fewer bytes than asked may be enough.
-      const std::size_t got = direct_.Read(offset - lead, room.first(whole));
-      if (static_cast<std::int64_t>(got) >= lead + length) {
-        return std::span<const std::byte>(room.subspan(static_cast<std::size_t>(lead), out.size()));
-      }
-    }
-    return ReadFile::ReadOnce(offset, out, room);
-  }
-
   Result<FileInfo> Info() const override {
     struct stat st{};
     if (::fstat(fd_.get(), &st) != 0) return SystemError(errno, "look at the file", path_);
@@ -129,7 +110,6 @@ class LocalReadFile final : public ReadFile {
  private:
   FileDescriptor fd_;
   std::string path_;
-  mutable DirectFile direct_{O_RDONLY};
 };
 
 class LocalWriteFile final : public WriteFile {
@@ -150,22 +130,6 @@ class LocalWriteFile final : public WriteFile {
       done += static_cast<std::size_t>(n);
     }
     return OkStatus();
-  }
-
-  Status WriteOnce(std::int64_t offset, std::span<const std::byte> data) override {
-    const std::int64_t first = RoundUp(offset, DirectFile::kBlock);
-    const std::int64_t end = offset + static_cast<std::int64_t>(data.size());
-    const std::int64_t length = end / DirectFile::kBlock * DirectFile::kBlock - first;
-    const auto head = static_cast<std::size_t>(first - offset);
-    if (length < DirectFile::kLeast || reinterpret_cast<std::uintptr_t>(data.data() + head) % DirectFile::kBlock != 0 ||
-        !direct_.Ready(*fd_, path_)) {
-      return WriteFile::WriteOnce(offset, data);
-    }
-    // Blocks shared with neighbours go through the cache; no block is ever written both ways.
-    if (head > 0) CROSSDOCK_RETURN_IF_ERROR(WriteFile::WriteOnce(offset, data.first(head)));
-    const std::size_t got = direct_.Write(first, data.subspan(head, static_cast<std::size_t>(length)));
-    if (head + got == data.size()) return OkStatus();
-    return WriteFile::WriteOnce(first + static_cast<std::int64_t>(got), data.subspan(head + got));
   }
 
   Status Preallocate(std::int64_t size) override {
@@ -206,7 +170,6 @@ class LocalWriteFile final : public WriteFile {
  private:
   std::shared_ptr<const FileDescriptor> fd_;
   std::string path_;
-  DirectFile direct_{O_RDWR | O_NOFOLLOW};
   std::shared_ptr<WritebackWindow> window_;
 };
 

@@ -25,18 +25,6 @@ Result<bool> RemoveUnlessDir(Storage& storage, const std::string& path, FileKind
 
 }  // namespace
 
-Result<std::span<const std::byte>> ReadFile::ReadOnce(std::int64_t offset, std::span<std::byte> out,
-                                                      std::span<std::byte> /*room*/) const {
-  CROSSDOCK_RETURN_IF_ERROR(ReadAt(offset, out));
-  return std::span<const std::byte>(out);
-}
-
-Status WriteFile::WriteOnce(std::int64_t offset, std::span<const std::byte> data) {
-  CROSSDOCK_RETURN_IF_ERROR(WriteAt(offset, data));
-  StartWriteback(offset, static_cast<std::int64_t>(data.size()));
-  return OkStatus();
-}
-
 bool Exists(Storage& storage, const std::string& path) {
   const auto info = storage.Stat(path);
   // A name that is there but cannot be looked at exists too: the caller must not write over it.

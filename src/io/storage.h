@@ -46,20 +46,12 @@ struct Capabilities {
   std::int64_t free_bytes = 0;
 };
 
-/// What whole blocks around a range may take beyond it.
-inline constexpr std::int64_t kBlockMargin = 8192;
-
 class ReadFile {
  public:
   virtual ~ReadFile() = default;
   /// Fills `out` from `offset`. A short read (end of file) is kCorrupt with expected and found sizes.
   /// Retries EINTR and partial reads; safe to repeat.
   [[nodiscard]] virtual Status ReadAt(std::int64_t offset, std::span<std::byte> out) const = 0;
-  /// As ReadAt, of many bytes that will not be read again: where it pays, the page cache is passed by, for which whole
-  /// blocks are read into `room`. The bytes are in `out` or inside `room`, as the result says; the two may overlap.
-  /// REQUIRES: `room` begins at a page and is kBlockMargin larger than `out`.
-  [[nodiscard]] virtual Result<std::span<const std::byte>> ReadOnce(std::int64_t offset, std::span<std::byte> out,
-                                                                    std::span<std::byte> room) const;
   [[nodiscard]] virtual Result<FileInfo> Info() const = 0;
   /// A hint that [offset, offset+length) will not be read again: its page cache may go. Length 0 means to the end.
   virtual void DropCache(std::int64_t offset, std::int64_t length) const = 0;
@@ -77,9 +69,6 @@ class WriteFile {
   /// Starts write-back of the range and, for what was started before, waits and drops the cache: keeps dirty
   /// pages few while writing. A hint; errors surface in Sync.
   virtual void StartWriteback(std::int64_t offset, std::int64_t length) = 0;
-  /// WriteAt and StartWriteback of bytes that will not be written again. Where it pays, whole blocks pass the page
-  /// cache by; for that the address of the data must be the offset's equal modulo 4096.
-  [[nodiscard]] virtual Status WriteOnce(std::int64_t offset, std::span<const std::byte> data);
   /// Makes the content durable (fdatasync). Only its success says that earlier writes are safe.
   [[nodiscard]] virtual Status Sync() = 0;
   [[nodiscard]] virtual const std::string& path() const = 0;
