@@ -3,7 +3,7 @@
 
     benchmarks/bench.py --crossdock build/release/crossdock [--gib 3] [--rounds 5] [--python ENV/bin/python] [--work DIR]
 
-Rounds are interleaved (cp, crossdock, peer, cp, ...); the ratio is taken round by round, the median quoted with its range.
+Rounds are interleaved (cp, crossdock, peer; crossdock, peer, cp; ...); the ratio is taken round by round, the median quoted with its range.
 Outputs are deleted and the deletion synced outside the timed region. A round in which cp itself took more than 1.5 x its
 own minimum is void for wall ratios. CPU seconds are user + system of the process.
 Cold: inputs are dropped from the page cache before each run (posix_fadvise). Prints one Markdown table.
@@ -56,7 +56,11 @@ def measure(road, rounds, target, with_peer):
         commands = {"cp": copy_command(road.source, target), "crossdock": road.command(target)}
         if with_peer and road.peer:
             commands["peer"] = road.peer(target)
-        for who, command in commands.items():
+        # Another one begins each round: what ran before leaves the disk busy (discards, a used-up burst allowance).
+        order = list(commands)
+        order = order[number % len(order):] + order[:number % len(order)]
+        for who in order:
+            command = commands[who]
             clean(target)
             drop(road.source)
             row[who] = process.run(command, env={**os.environ, **(road.env or {})})
