@@ -33,6 +33,11 @@ struct LayoutOptions {
   std::vector<std::int64_t> pipeline_layers;
   std::optional<std::int64_t> first_stage_layers;
   std::optional<std::int64_t> last_stage_layers;
+  int vpp = 1;                                            ///< virtual stages of each pipeline stage
+  std::optional<std::int64_t> layers_per_virtual_stage;   ///< the same, said in layers
+  std::string pipeline_layout;                            ///< Megatron's string, such as Et*3|t*2L; empty: not given
+  bool account_for_embedding = false;
+  bool account_for_loss = false;
   bool given = false;    ///< any of them was set by the user
 };
 

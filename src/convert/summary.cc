@@ -9,7 +9,8 @@
 #include <map>
 
 #include "convert/kinds.h"
-#include "layout/parallel_layout.h"
+#include "convert/layout_options.h"
+#include "layout/stage_map.h"
 
 namespace crossdock::convert {
 namespace {
@@ -221,15 +222,12 @@ std::string SharedText(const Shared& shared, const ConvertOptions& options) {
 std::string StageTable(const Source& source, const ConvertOptions& options) {
   const auto layers = source.hub.letters.find("layers");
   if (layers == source.hub.letters.end()) return "";
-  const layout::ParallelLayout parallel{options.layout.tp, options.layout.pp, options.layout.pipeline_layers,
-                                        options.layout.first_stage_layers, options.layout.last_stage_layers};
-  const Result<layout::StageMap> map = layout::MakeStageMap(parallel, layers->second);
+  const Result<layout::StageMap> map = layout::MakeStageMap(LayoutOf(options.layout), layers->second);
   if (!map) return "";  // the dialect has refused such a layout before
   std::vector<std::string> lines;
-  for (std::size_t i = 0; i < map->stages.size(); ++i) {
-    const layout::StageMap::Stage& stage = map->stages[i];
-    lines.push_back(stage.count == 0 ? fmt::format("stage {}: no layers", i)
-                                     : fmt::format("stage {}: layers {} to {}", i, stage.first, stage.first + stage.count - 1));
+  for (const layout::StageMap::ModelChunk& held : map->chunks) {
+    lines.push_back(held.count == 0 ? fmt::format("stage {}: no layers", held.stage)
+                                    : fmt::format("stage {}: layers {} to {}", held.stage, held.first, held.first + held.count - 1));
   }
   return Section("pipeline stages", lines, 64);
 }

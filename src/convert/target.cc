@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "convert/kinds.h"
+#include "convert/layout_options.h"
 #include "dialects/hf/hf_dialect.h"
 #include "dialects/mcore/keys.h"
 #include "dialects/mcore/mcore_dialect.h"
@@ -58,8 +59,7 @@ Status CheckKept(const Source& source, const ConvertOptions& options) {
 
 Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, const ConvertOptions& options) {
   dialects::TargetOptions out;
-  out.layout = {options.layout.tp, options.layout.pp, options.layout.pipeline_layers, options.layout.first_stage_layers,
-                options.layout.last_stage_layers};
+  out.layout = LayoutOf(options.layout);
   if (options.dtype) out.dtype = DTypeOf(*options.dtype);
   CROSSDOCK_RETURN_IF_ERROR(CheckKept(source, options));
   out.keep_dtype = options.keep_dtype;
@@ -83,8 +83,7 @@ Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, const Co
 Status CheckApplies(Kind to, const ConvertOptions& options) {
   if (to == Kind::kMegatron) return OkStatus();
   const char* option = nullptr;
-  if (options.layout.given && (options.layout.tp != 1 || options.layout.pp != 1 || !options.layout.pipeline_layers.empty() ||
-                               options.layout.first_stage_layers || options.layout.last_stage_layers)) {
+  if (AsksForLayout(options.layout)) {
     option = "a parallel layout (`--tp`, `--pp`, ...)";
   } else if (options.iteration) {
     option = "`--iteration`";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file  Layout: how a target is divided among ranks. TP, PP (even, uneven, explicit), later VPP, EP, ETP.
-/// Source of the stage rules: Megatron-LM `transformer_block.get_num_layers_to_build`, megatron-core 0.19.2.
+/// \file  How a checkpoint is divided among ranks, as a user or a run's arguments say it: sizes, and one of Megatron's ways
+/// to hand layers to pipeline stages. What follows for a model is a StageMap (stage_map.h).
+/// Source of the words: megatron-core 0.19.2, `TransformerConfig` and `megatron/training/arguments.py`.
 #pragma once
 
 #include <cstdint>
@@ -8,29 +9,20 @@
 #include <string>
 #include <vector>
 
-#include "crossdock/result.h"
-
 namespace crossdock::layout {
 
 struct ParallelLayout {
   int tp = 1;
   int pp = 1;
-  std::vector<std::int64_t> pipeline_layers;        ///< explicit layers of each stage, or empty
-  std::optional<std::int64_t> first_stage_layers;   ///< decoder_first_pipeline_num_layers
-  std::optional<std::int64_t> last_stage_layers;
+  std::vector<std::int64_t> pipeline_layers;                ///< explicit layers of each stage, or empty
+  std::optional<std::int64_t> first_stage_layers;           ///< decoder_first_pipeline_num_layers
+  std::optional<std::int64_t> last_stage_layers;            ///< decoder_last_pipeline_num_layers
+  int vpp = 1;                                              ///< model chunks of a stage; 1 beside pipeline_layout: as it says
+  std::optional<std::int64_t> layers_per_virtual_stage;     ///< num_layers_per_virtual_pipeline_stage: another way to say vpp
+  std::string pipeline_layout;                              ///< pipeline_model_parallel_layout, such as Et*3|(tt|)*2tL; or empty
+  bool account_for_embedding = false;                       ///< the embedding counts as a layer when layers are divided
+  bool account_for_loss = false;
+  bool operator==(const ParallelLayout&) const = default;
 };
-
-/// Which global layers each stage holds.
-struct StageMap {
-  struct Stage {
-    std::int64_t first = 0;
-    std::int64_t count = 0;
-  };
-  std::vector<Stage> stages;
-  [[nodiscard]] int StageOf(std::int64_t layer) const;
-};
-
-/// kUsage with the arithmetic and the flags for an explicit layout when the layers do not divide (user case B53).
-[[nodiscard]] Result<StageMap> MakeStageMap(const ParallelLayout& layout, std::int64_t layers);
 
 }  // namespace crossdock::layout

@@ -165,14 +165,13 @@ class Resharder {
       return;
     }
     const bool by_layer = box.rank() > 2;
-    for (std::size_t s = 0; s < stages_.stages.size(); ++s) {
-      const layout::StageMap::Stage& stage = stages_.stages[s];
-      const std::int64_t step = by_layer ? 1 : stage.count;
-      for (std::int64_t at = stage.first; at < stage.first + stage.count; at += step) {
+    for (const layout::StageMap::ModelChunk& held : stages_.chunks) {
+      const std::int64_t step = by_layer ? 1 : held.count;
+      for (std::int64_t at = held.first; at < held.first + held.count; at += step) {
         Box part = box;
         part.offsets[0] = at;
         part.sizes[0] = step;
-        add(std::move(part), static_cast<int>(s));
+        add(std::move(part), held.stage);
       }
     }
   }

@@ -240,7 +240,7 @@ class Builder {
 }  // namespace
 
 int StageOfTopLevel(std::string_view name, const layout::StageMap& stages) {
-  return name.starts_with("embedding.") || stages.stages.empty() ? 0 : static_cast<int>(stages.stages.size()) - 1;
+  return name.starts_with("embedding.") ? 0 : stages.HeadStage();
 }
 
 Result<TargetTensors> MakeTargetTensors(const HubState& hub, const family::Binding& binding, const layout::StageMap& stages, const TargetOptions& options) {

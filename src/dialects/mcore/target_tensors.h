@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dialects/dialect.h"
+#include "layout/stage_map.h"
 
 namespace crossdock::dialects::mcore {
 
