@@ -146,7 +146,6 @@ Status Execution::Prepare() {
     sources_.Expect(plan_.tasks[i]);
     targets_.Expect(plan_.tasks[i]);
   }
-  CROSSDOCK_RETURN_IF_ERROR(targets_.WriteFrames(shared_.placement.frames));
   return SealEmptyChunks();
 }
 
@@ -156,6 +155,7 @@ Status Execution::StartAnew() {
   CROSSDOCK_RETURN_IF_ERROR(io::RemoveFileIfPresent(storage_, path));
   CROSSDOCK_RETURN_IF_ERROR(storage_.SyncDir(dir_));
   CROSSDOCK_RETURN_IF_ERROR(targets_.Create());
+  CROSSDOCK_RETURN_IF_ERROR(targets_.WriteFrames(shared_.placement.frames));
   const JournalHeader header{plan_.hash, static_cast<std::int64_t>(plan_.tasks.size()), kinds_};
   CROSSDOCK_ASSIGN_OR_RETURN(journal_, Journal::Create(storage_, path, header));
   return OkStatus();
@@ -178,6 +178,8 @@ Result<bool> Execution::Resume() {
     return false;
   }
   CROSSDOCK_ASSIGN_OR_RETURN(journal_, Journal::Continue(storage_, path, *content));
+  // First the frames, then the seals of what is done: a seal may lie within a frame.
+  CROSSDOCK_RETURN_IF_ERROR(targets_.WriteFrames(shared_.placement.frames));
   for (const DoneTask& done : content->done) {
     const auto index = static_cast<std::size_t>(done.task);
     if (done_[index]) continue;

@@ -40,7 +40,7 @@ struct Placement {
   /// The target with files (path, size) and, for each chunk, `file` and `bytes` = the range of its raw elements.
   /// For a writer every chunk is kRaw: it addresses the elements themselves.
   Catalog catalog;
-  /// Known before any data: written first (safetensors headers).
+  /// Known before any data: written first (safetensors headers). What Seal returns may lie within them.
   std::vector<Frame> frames;
   /// The executor joins the CRC-32 of each chunk's raw bytes and hands it to Seal. Each chunk is then written in
   /// contiguous pieces whose order in the chunk is known.

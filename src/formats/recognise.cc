@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "formats/mp_rank/rank_dirs.h"
 #include "formats/safetensors/safetensors.h"
 
 namespace crossdock::formats {
@@ -93,8 +94,12 @@ std::optional<Content> ContentOf(io::Storage& storage, const std::string& dir) {
   if (!entries) return std::nullopt;
   if (auto megatron = MegatronContent(storage, dir, *entries)) return megatron;
   Content content;
-  if (Any(*entries, [](const io::DirEntry& e) { return IsDir(e) && e.name.starts_with("mp_rank_"); })) {
+  if (Any(*entries, [](const io::DirEntry& e) { return IsDir(e) && mp_rank::IsRankDir(e.name); })) {
     content.kind = Kind::kMegatronLegacy;
+    if (const auto ranks = mp_rank::ListRankDirs(storage, dir); !ranks && ranks.error().code == ErrorCode::kIncomplete) {
+      content.complete = false;
+      content.incomplete_reason = "`model_optim_rng.pt` is missing in a rank's directory";
+    }
     return content;
   }
   if (Any(*entries, IsHfFile)) {

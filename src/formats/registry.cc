@@ -8,6 +8,7 @@
 #include <charconv>
 
 #include "formats/dcp/dcp.h"
+#include "formats/mp_rank/mp_rank.h"
 #include "formats/recognise.h"
 #include "formats/safetensors/safetensors.h"
 #include "formats/torch_bin/torch_bin.h"
@@ -30,13 +31,15 @@ constexpr std::array kKinds = {
     KindRow{Kind::kTunix, "tunix"},
 };
 
-bool IsReadable(Kind kind) { return kind == Kind::kHf || kind == Kind::kFullState || kind == Kind::kMegatron; }
+bool IsReadable(Kind kind) {
+  return kind == Kind::kHf || kind == Kind::kFullState || kind == Kind::kMegatron || kind == Kind::kMegatronLegacy;
+}
 
 Error Planned(Kind kind, const std::string& path) {
   return MakeError(ErrorCode::kUnsupported,
                    fmt::format("this is a `{}` checkpoint: reading it is planned, this version cannot", KindName(kind)))
       .WithPath(path)
-      .WithExpected("hf, full-state or megatron");
+      .WithExpected("hf, full-state, megatron or megatron-legacy");
 }
 
 /// Chooses among what lies at and below a path.
@@ -286,6 +289,7 @@ Result<std::unique_ptr<CheckpointReader>> Open(io::Storage& storage, const Found
     case Kind::kMegatron:
       return OpenDcp(storage, found.path);
     case Kind::kMegatronLegacy:
+      return mp_rank::OpenMpRank(storage, found.path);
     case Kind::kMegatronZarr:
     case Kind::kDcp:
     case Kind::kMaxText:

@@ -81,6 +81,10 @@ Status LoadObjectFiles(io::Storage& storage, const std::string& dir, Catalog& ca
   CROSSDOCK_RETURN_IF_ERROR(LoadMetadataJson(storage, io::JoinPath(dir, "metadata.json"), catalog));
   CROSSDOCK_RETURN_IF_ERROR(LoadCommon(storage, io::JoinPath(dir, "common.pt"), catalog));
   CROSSDOCK_RETURN_IF_ERROR(LoadRunConfig(storage, io::JoinPath(dir, "run_config.yaml"), catalog));
+  return LoadHfFolder(storage, dir, catalog);
+}
+
+Status LoadHfFolder(io::Storage& storage, const std::string& dir, Catalog& catalog) {
   CROSSDOCK_RETURN_IF_ERROR(LoadHfConfig(storage, io::JoinPath(dir, "hf/config.json"), catalog));
   const auto hf = storage.Stat(io::JoinPath(dir, "hf"));
   if (hf && hf->kind == io::FileKind::kDirectory) return ListSideFiles(storage, dir, "hf", 0, catalog);

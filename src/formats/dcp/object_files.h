@@ -15,6 +15,9 @@ namespace crossdock::formats::dcp {
 /// as they are there. A tensor of common.pt that is too large for an object stays without data, with a notice.
 [[nodiscard]] Status LoadObjectFiles(io::Storage& storage, const std::string& dir, Catalog& catalog);
 
+/// hf/config.json and the files of hf/ alone: what iterations of every Megatron format may carry.
+[[nodiscard]] Status LoadHfFolder(io::Storage& storage, const std::string& dir, Catalog& catalog);
+
 /// The torch file at `range` of `path` as a Value with its tensors' data.
 [[nodiscard]] Result<Value> LoadItem(const io::ReadFile& file, ByteRange range);
 

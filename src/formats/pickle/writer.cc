@@ -38,12 +38,14 @@ std::optional<std::int64_t> Reach(const TensorValue& t) {
 
 class Writer {
  public:
+  explicit Writer(Outside outside) : may_be_outside_(outside == Outside::kAllowed) {}
+
   Result<Pickled> Write(const Value& value) {
     CountTexts(value);
     out_.Start();
     CROSSDOCK_RETURN_IF_ERROR(Emit(value));
     out_.Stop();
-    return Pickled{out_.Flush(), std::move(storages_)};
+    return Pickled{out_.Flush(), std::move(storages_), std::move(outside_)};
   }
 
  private:
@@ -165,6 +167,12 @@ class Writer {
 
   Status EmitTensorValue(const TensorValue& t) {
     if (TorchName(t.dtype).empty()) return EmitDType(t.dtype);
+    if (may_be_outside_ && t.bytes == nullptr) {
+      EmitTensor(out_, t.dtype, t.shape, std::to_string(storages_.size()));
+      storages_.emplace_back();
+      outside_.push_back(t);
+      return OkStatus();
+    }
     CROSSDOCK_ASSIGN_OR_RETURN(Bytes bytes, DenseBytes(t));
     const auto [at, fresh] = keys_.emplace(bytes.get(), storages_.size());
     // An empty or a compacted tensor is alone; only whole tensors meet again under one pointer.
@@ -195,10 +203,12 @@ class Writer {
     return OkStatus();
   }
 
+  bool may_be_outside_;
   Emitter out_;
   std::map<std::string, int> texts_;                       // how often each text occurs
   std::unordered_map<const std::string*, std::size_t> keys_;  // looked up only; storages_ keeps the pointers alive
   std::vector<Bytes> storages_;
+  std::vector<TensorValue> outside_;
 };
 
 }  // namespace
@@ -252,6 +262,6 @@ void EmitTensor(Emitter& out, DType dtype, const Shape& shape, std::string_view 
   out.Reduce();
 }
 
-Result<Pickled> WritePickle(const Value& value) { return Writer().Write(value); }
+Result<Pickled> WritePickle(const Value& value, Outside outside) { return Writer(outside).Write(value); }
 
 }  // namespace crossdock::formats::pickle

@@ -4,7 +4,8 @@
 /// Opaque that was made so. Tensors become _rebuild_tensor_v2 (typed storages) or _v3 (types without a storage class);
 /// their storages are handed back in order of first use and named "0", "1", ... A tensor that views a part of its
 /// storage gets a storage of its own with just its elements; whole tensors that share `bytes` share the storage.
-/// Errors: kUnsupported for a tensor whose data was not loaded, for types torch lacks, for an Opaque
+/// With `outside`, a tensor without data becomes a contiguous one whose storage's name is handed back: its content is
+/// somebody else's matter. Errors: kUnsupported for another tensor whose data was not loaded, for types torch lacks, for an Opaque
 /// that holds a persistent id (a complex128 tensor, say), integers beyond 2040 bits.
 /// Invariant: equal Values (with equal sharing) give equal bytes. Threads: pure function.
 #pragma once
@@ -20,10 +21,12 @@ namespace crossdock::formats::pickle {
 
 struct Pickled {
   std::string bytes;
-  std::vector<std::shared_ptr<const std::string>> storages;  ///< content of storage "0", "1", ...
+  std::vector<std::shared_ptr<const std::string>> storages;  ///< content of storage "0", "1", ...; null: outside
+  std::vector<TensorValue> outside;                          ///< tensors whose content is elsewhere, in order of first use
 };
 
-[[nodiscard]] Result<Pickled> WritePickle(const Value& value);
+enum class Outside : bool { kRefused, kAllowed };
+[[nodiscard]] Result<Pickled> WritePickle(const Value& value, Outside outside = Outside::kRefused);
 
 /// The row-major elements of a tensor whose storage is in `bytes`; `bytes` itself when they are that. kUnsupported when
 /// there is no data, kCorrupt when the view leaves it.

@@ -8,8 +8,8 @@
 #include "formats/safetensors/index.h"
 #include "formats/safetensors/safetensors.h"
 #include "formats/torch_bin/torch_bin.h"
-#include "formats/torch_bin/view_chunks.h"
 #include "formats/torch_zip/torch_file.h"
+#include "formats/torch_zip/view_chunks.h"
 
 namespace crossdock::formats::torch_bin {
 namespace {
@@ -102,7 +102,7 @@ class Builder {
       if (storage == torch.storages.end()) {
         return MakeError(ErrorCode::kCorrupt, "a tensor's storage is missing").WithPath(path).WithTensor(shown);
       }
-      Result<std::vector<Chunk>> chunks = ChunksOfView(*tensor, storage->second, number);
+      Result<std::vector<Chunk>> chunks = torch_zip::ChunksOfView(*tensor, storage->second, number);
       if (!chunks) return std::move(chunks).error().WithPath(path).WithTensor(shown);
       catalog_.entries.push_back({shown, Slot::kParam, tensor->dtype, tensor->shape, std::move(chunks).value()});
     }

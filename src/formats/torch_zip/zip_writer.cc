@@ -42,7 +42,7 @@ std::string ZipWriter::TakeHead() {
 }
 
 void ZipWriter::Header(std::string_view name, std::int64_t size, std::uint32_t crc) {
-  const Record& record = records_.emplace_back(Record{prefix_ + "/" + std::string(name), crc, size, position()});
+  const Record& record = records_.emplace_back(Record{prefix_ + "/" + std::string(name), crc, size, position(), -1});
   CROSSDOCK_CHECK(record.name.size() < 0x8000);
   std::string extra;
   if (size >= kMax32) {
@@ -70,7 +70,8 @@ void ZipWriter::Header(std::string_view name, std::int64_t size, std::uint32_t c
 }
 
 void ZipWriter::Directory() {
-  for (const Record& record : records_) {
+  for (Record& record : records_) {
+    record.directory_offset = position();
     std::string extra;
     if (record.size >= kMax32) {
       Put64(extra, record.size);
@@ -94,6 +95,12 @@ void ZipWriter::Directory() {
       out_ += extra;
     }
   }
+}
+
+ZipWriter::CrcPlaces ZipWriter::PlacesOf(std::size_t index) const {
+  const Record& record = records_.at(index);
+  CROSSDOCK_CHECK(record.directory_offset >= 0);
+  return {record.header_offset + 14, record.directory_offset + 16};
 }
 
 std::string ZipWriter::Finish() {

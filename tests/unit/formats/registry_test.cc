@@ -162,8 +162,7 @@ TEST_P(Planned, IsRefusedByName) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, Planned,
-    ::testing::Values(PlannedCase{"megatron_legacy", {{"/c/iter_0000001/mp_rank_00/model_optim_rng.pt", "x"}}},
-                      PlannedCase{"megatron_zarr", {{"/c/iter_0000001/metadata.json", R"({"sharded_backend": "zarr"})"}}},
+    ::testing::Values(PlannedCase{"megatron_zarr", {{"/c/iter_0000001/metadata.json", R"({"sharded_backend": "zarr"})"}}},
                       PlannedCase{"dcp", {{"/c/.metadata", "x"}, {"/c/__0_0.distcp", "x"}}},
                       PlannedCase{"maxtext", {{"/c/12/_CHECKPOINT_METADATA", "{}"}, {"/c/12/items/_METADATA", "{}"}}},
                       PlannedCase{"tunix", {{"/c/_CHECKPOINT_METADATA", "{}"}, {"/c/model_params/_METADATA", "{}"}}}),

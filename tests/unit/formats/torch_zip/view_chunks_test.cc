@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/torch_bin/view_chunks.h"
+#include "formats/torch_zip/view_chunks.h"
 
 #include "result_matchers.h"
 
-namespace crossdock::formats::torch_bin {
+namespace crossdock::formats::torch_zip {
 namespace {
 
 using ::testing::HasSubstr;
@@ -63,4 +63,4 @@ TEST(ViewChunks, RefusesWhatLeavesTheStorage) {
 }
 
 }  // namespace
-}  // namespace crossdock::formats::torch_bin
+}  // namespace crossdock::formats::torch_zip

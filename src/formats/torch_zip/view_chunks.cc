@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/torch_bin/view_chunks.h"
+#include "formats/torch_zip/view_chunks.h"
 
 #include "base/checked_math.h"
 
-namespace crossdock::formats::torch_bin {
+namespace crossdock::formats::torch_zip {
 namespace {
 
 Error OutOfStorage(const TensorValue& view) {
@@ -65,4 +65,4 @@ Result<std::vector<Chunk>> ChunksOfView(const TensorValue& view, const ByteRange
   return chunks;
 }
 
-}  // namespace crossdock::formats::torch_bin
+}  // namespace crossdock::formats::torch_zip

@@ -9,11 +9,11 @@
 #include "tensor/catalog.h"
 #include "tensor/value.h"
 
-namespace crossdock::formats::torch_bin {
+namespace crossdock::formats::torch_zip {
 
 inline constexpr std::int64_t kMaxPieces = std::int64_t{1} << 20U;
 
 /// `storage` is where the view's storage lies in file number `file`.
 [[nodiscard]] Result<std::vector<Chunk>> ChunksOfView(const TensorValue& view, const ByteRange& storage, std::int32_t file);
 
-}  // namespace crossdock::formats::torch_bin
+}  // namespace crossdock::formats::torch_zip
