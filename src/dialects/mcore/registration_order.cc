@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dialects/mcore/registration_order.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <utility>
+
+#include "dialects/mcore/keys.h"
+#include "fmt/format.h"
+
+namespace crossdock::dialects::mcore {
+namespace {
+
+/// A layer's parameters where TransformerEngine's modules build it. Biases of norms belong to LayerNorm models.
+constexpr std::array kTransformerEngine = {
+    std::string_view("self_attention.linear_proj.weight"),
+    std::string_view("self_attention.linear_proj.bias"),
+    std::string_view("self_attention.linear_qkv.layer_norm_weight"),
+    std::string_view("self_attention.linear_qkv.layer_norm_bias"),
+    std::string_view("self_attention.linear_qkv.weight"),
+    std::string_view("self_attention.linear_qkv.bias"),
+    std::string_view("self_attention.q_layernorm.weight"),
+    std::string_view("self_attention.q_layernorm.bias"),
+    std::string_view("self_attention.k_layernorm.weight"),
+    std::string_view("self_attention.k_layernorm.bias"),
+    std::string_view("mlp.linear_fc1.layer_norm_weight"),
+    std::string_view("mlp.linear_fc1.layer_norm_bias"),
+    std::string_view("mlp.linear_fc1.weight"),
+    std::string_view("mlp.linear_fc1.bias"),
+    std::string_view("mlp.linear_fc2.weight"),
+    std::string_view("mlp.linear_fc2.bias"),
+};
+
+constexpr std::array kLocal = {
+    std::string_view("input_layernorm.weight"),
+    std::string_view("input_layernorm.bias"),
+    std::string_view("self_attention.linear_proj.weight"),
+    std::string_view("self_attention.linear_proj.bias"),
+    std::string_view("self_attention.linear_qkv.weight"),
+    std::string_view("self_attention.linear_qkv.bias"),
+    std::string_view("self_attention.q_layernorm.weight"),
+    std::string_view("self_attention.q_layernorm.bias"),
+    std::string_view("self_attention.k_layernorm.weight"),
+    std::string_view("self_attention.k_layernorm.bias"),
+    std::string_view("pre_mlp_layernorm.weight"),
+    std::string_view("pre_mlp_layernorm.bias"),
+    std::string_view("mlp.linear_fc1.weight"),
+    std::string_view("mlp.linear_fc1.bias"),
+    std::string_view("mlp.linear_fc2.weight"),
+    std::string_view("mlp.linear_fc2.bias"),
+};
+
+constexpr std::array<std::pair<std::string_view, int>, 6> kOutside = {{
+    {"embedding.word_embeddings.weight", 0},
+    {"embedding.position_embeddings.weight", 0},
+    {"decoder.final_layernorm.weight", 2},
+    {"decoder.final_layernorm.bias", 2},
+    {"output_layer.weight", 3},
+    {"output_layer.bias", 3},
+}};
+
+/// The module's name of a norm that torch_dist calls by TransformerEngine's.
+std::string_view InLocalSpelling(std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kNames = {{
+      {"self_attention.linear_qkv.layer_norm_weight", "input_layernorm.weight"},
+      {"self_attention.linear_qkv.layer_norm_bias", "input_layernorm.bias"},
+      {"mlp.linear_fc1.layer_norm_weight", "pre_mlp_layernorm.weight"},
+      {"mlp.linear_fc1.layer_norm_bias", "pre_mlp_layernorm.bias"},
+  }};
+  for (const auto& [fused, own] : kNames) {
+    if (name == fused) return own;
+  }
+  return name;
+}
+
+}  // namespace
+
+LayerSpec LayerSpecOf(const Value& args) {
+  return args.GetString("transformer_impl") == "local" ? LayerSpec::kLocal : LayerSpec::kTransformerEngine;
+}
+
+Result<RegistrationPlace> PlaceOf(std::string_view name, LayerSpec spec) {
+  const Error unknown = MakeError(ErrorCode::kUnsupported, "the optimizer's buffers hold a parameter whose place is not known")
+                            .WithTensor(std::string(name))
+                            .WithExpected("parameters of a dense GPTModel")
+                            .WithHint("save the run again with --dist-ckpt-optim-fully-reshardable (Megatron-Core 0.15 or newer), or leave the state behind with --no-optim");
+  for (std::size_t i = 0; i < kOutside.size(); ++i) {
+    if (name == kOutside[i].first) return RegistrationPlace{kOutside[i].second, 0, static_cast<int>(i)};
+  }
+  const std::optional<std::int64_t> layer = LayerNumber(name);
+  if (!layer) return unknown;
+  std::string_view rest = name.substr(std::string_view("decoder.layers.").size());
+  rest.remove_prefix(rest.find('.') + 1);
+  const bool local = spec == LayerSpec::kLocal;
+  if (local) rest = InLocalSpelling(rest);
+  const std::span<const std::string_view> order = local ? std::span<const std::string_view>(kLocal) : std::span<const std::string_view>(kTransformerEngine);
+  const auto found = std::find(order.begin(), order.end(), rest);
+  if (found == order.end()) return unknown;
+  return RegistrationPlace{1, *layer, static_cast<int>(found - order.begin())};
+}
+
+Result<std::vector<std::string>> InRegistrationOrder(std::vector<std::string> names, LayerSpec spec) {
+  std::vector<std::pair<RegistrationPlace, std::string>> placed;
+  placed.reserve(names.size());
+  for (std::string& name : names) {
+    CROSSDOCK_ASSIGN_OR_RETURN(const RegistrationPlace place, PlaceOf(name, spec));
+    placed.emplace_back(place, std::move(name));
+  }
+  std::sort(placed.begin(), placed.end());
+  std::vector<std::string> sorted;
+  sorted.reserve(placed.size());
+  for (auto& [place, name] : placed) sorted.push_back(std::move(name));
+  return sorted;
+}
+
+}  // namespace crossdock::dialects::mcore

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  The order in which a dense GPTModel registers its parameters: it numbers the plain optimizer's states and, read
+/// backwards, lays out the buffers of the distributed one. No checkpoint in torch_dist form records it.
+/// Source: megatron-core 0.19.2 (and 0.12.1), gpt_model.py, transformer_layer.py, attention.py, mlp.py; TransformerEngine's
+/// LayerNormLinear. In an attention block `linear_proj` comes before `linear_qkv`, as the base class builds it.
+/// Names are those of the module (`decoder.layers.<i>.input_layernorm.weight`) or of torch_dist, which gives the norms of
+/// Megatron's own layers the names of TransformerEngine's; the two specifications register the input norm at different places.
+/// Errors: kUnsupported for a name that no dense GPTModel has. Threads: functions are pure.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "crossdock/result.h"
+#include "tensor/value.h"
+
+namespace crossdock::dialects::mcore {
+
+enum class LayerSpec : std::uint8_t {
+  kTransformerEngine,  ///< transformer_impl "transformer_engine": norms are part of the linear layers after them
+  kLocal,              ///< transformer_impl "local": norms are modules of the layer, before the attention and before the MLP
+};
+/// By `transformer_impl`; TransformerEngine's, Megatron's default, where it is not stored.
+[[nodiscard]] LayerSpec LayerSpecOf(const Value& args);
+
+/// Sorts the parameters of one model chunk, with layer numbers, in the order of registration.
+[[nodiscard]] Result<std::vector<std::string>> InRegistrationOrder(std::vector<std::string> names, LayerSpec spec);
+
+/// The place of one parameter in that order; places compare.
+struct RegistrationPlace {
+  int part = 0;            ///< 0 embedding, 1 layers, 2 final norm, 3 head
+  std::int64_t layer = 0;
+  int in_layer = 0;
+  auto operator<=>(const RegistrationPlace&) const = default;
+};
+[[nodiscard]] Result<RegistrationPlace> PlaceOf(std::string_view name, LayerSpec spec);
+
+}  // namespace crossdock::dialects::mcore
