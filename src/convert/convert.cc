@@ -76,7 +76,7 @@ Result<Prepared> Prepare(io::Storage& storage, const ConvertOptions& options, co
     out.source.hub = {};
     out.source.hub.notices.push_back("no family is known for this checkpoint; its keys are carried as they are: " + hub.error().message);
   }
-  if (to == formats::Kind::kMegatron && std::ranges::find(options.allow, "missing-optimizer") != options.allow.end()) {
+  if (WritesMegatron(to) && std::ranges::find(options.allow, "missing-optimizer") != options.allow.end()) {
     CROSSDOCK_RETURN_IF_ERROR(FillMissingMoments(&out.source.hub));
   }
   if (options.tokenizer) CROSSDOCK_RETURN_IF_ERROR(TakeTokenizer(storage, *options.tokenizer, &out.source));

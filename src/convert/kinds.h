@@ -28,6 +28,9 @@ struct KindSpec {
 [[nodiscard]] Result<formats::Kind> ParseTargetKind(const std::string& name);
 [[nodiscard]] Result<std::optional<formats::Kind>> ParseSourceKind(const std::optional<std::string>& name);
 
+/// True for the kinds that are divided by a parallel layout and lie in a run with a tracker.
+[[nodiscard]] bool WritesMegatron(formats::Kind kind);
+
 /// True when the format can hold optimizer state.
 [[nodiscard]] bool HoldsOptimizer(formats::Kind kind);
 

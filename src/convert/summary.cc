@@ -93,13 +93,13 @@ std::optional<std::int64_t> SourceStep(const Source& source) {
 }
 
 std::string LayoutText(const Target& target, const ConvertOptions& options) {
-  if (target.kind != formats::Kind::kMegatron) return "";
+  if (!WritesMegatron(target.kind)) return "";
   return fmt::format(", tp {}, pp {}", options.layout.tp, options.layout.pp);
 }
 
 /// The dialect says TARGET where the path stands; a path with a space is quoted for the shell.
 std::vector<std::string> LoadLines(const Target& target) {
-  const std::string& path = target.kind == formats::Kind::kMegatron ? target.root : target.unit;
+  const std::string& path = WritesMegatron(target.kind) ? target.root : target.unit;
   std::vector<std::string> lines = target.state.load_line;
   for (std::string& line : lines) {
     const std::size_t at = line.find("TARGET");
@@ -191,7 +191,7 @@ Value EndsJson(const char* command, const Source& source, const Target& target, 
   };
   Value from = end(source.found.path, source.found.kind, SourceStep(source));
   Value to = end(target.unit, target.kind, target.placement.catalog.step);
-  if (target.kind == formats::Kind::kMegatron) {
+  if (WritesMegatron(target.kind)) {
     to.Set("tp", options.layout.tp);
     to.Set("pp", options.layout.pp);
   }
@@ -340,7 +340,7 @@ Report MakePlanReport(const Source& source, const Target& target, const ConvertO
   }
   out.text += Section("files (bytes)", lines, 200);
   out.text += EndsText(source, target, options) + SharedText(shared, options);
-  if (target.kind == formats::Kind::kMegatron) out.text += StageTable(source, options);
+  if (WritesMegatron(target.kind)) out.text += StageTable(source, options);
   out.text += fmt::format("reads     {} in {} pieces of at most {}\n", HumanBytes(target.plan.bytes_read), target.plan.tasks.size(),
                           HumanBytes(target.plan.task_bytes));
   out.text += fmt::format("disk      {} bytes needed, {} bytes free{}\n", needed, free_bytes, needed > free_bytes ? ": NOT ENOUGH" : "");

@@ -14,8 +14,11 @@
 #include "convert/layout_options.h"
 #include "dialects/hf/hf_dialect.h"
 #include "dialects/mcore/keys.h"
+#include "dialects/mcore/legacy_names.h"
+#include "dialects/mcore/legacy_target.h"
 #include "dialects/mcore/mcore_dialect.h"
 #include "formats/dcp/dcp.h"
+#include "formats/mp_rank/mp_rank.h"
 #include "formats/safetensors/safetensors.h"
 #include "plan/planner.h"
 
@@ -81,7 +84,7 @@ Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, const Co
 
 /// Options that only one kind of target can honour are refused for the others: no option does nothing.
 Status CheckApplies(Kind to, const ConvertOptions& options) {
-  if (to == Kind::kMegatron) return OkStatus();
+  if (WritesMegatron(to)) return OkStatus();
   const char* option = nullptr;
   if (AsksForLayout(options.layout)) {
     option = "a parallel layout (`--tp`, `--pp`, ...)";
@@ -114,6 +117,15 @@ Result<dialects::TargetState> Arrange(const Source& source, Kind to, const Conve
         .WithHint("write `--to full-state` or `--to megatron`");
   }
   return dialects::hf::WriteHub(source.hub, target_options);
+}
+
+/// As Arrange; for the legacy form what it makes is cut into each rank's files.
+Result<dialects::TargetState> ArrangeFor(const Source& source, Kind to, const ConvertOptions& options,
+                                         const dialects::TargetOptions& target_options, bool reshard) {
+  if (to != Kind::kMegatronLegacy) return Arrange(source, to, options, target_options, reshard);
+  CROSSDOCK_ASSIGN_OR_RETURN(dialects::TargetState global, Arrange(source, Kind::kMegatron, options, target_options, reshard));
+  return dialects::mcore::ToLegacy(std::move(global), target_options.layout,
+                                   dialects::mcore::UsesDistributedOptimizer(target_options, source.reader->catalog()));
 }
 
 /// What the dialect wants written into the headers of safetensors files.
@@ -181,6 +193,7 @@ int ThreadCount(int wanted) {
 Slot SlotOfTarget(const Entry& entry) {
   if (entry.slot != Slot::kParam) return entry.slot;
   const std::string_view name = entry.name;
+  if (const std::optional<Slot> slot = dialects::mcore::LegacySlot(name)) return *slot;
   constexpr std::string_view kOptim = "optim/";
   if (name.starts_with(kOptim)) {
     const std::string_view rest = name.substr(kOptim.size());
@@ -197,7 +210,7 @@ bool VocabularyDivides(const Catalog& catalog, int tp) {
 }
 
 bool CanReshard(const Source& source, Kind to, const ConvertOptions& options) {
-  return source.found.kind == Kind::kMegatron && to == Kind::kMegatron && !options.dtype && !options.family && !options.rules &&
+  return source.found.kind == Kind::kMegatron && WritesMegatron(to) && !options.dtype && !options.family && !options.rules &&
          !options.hf_template && !options.no_optim && options.params_from == "model" && !options.tokenizer &&
          !options.padded_vocab && options.vocab_divisor == ConvertOptions().vocab_divisor &&
          VocabularyDivides(source.reader->catalog(), options.layout.tp);
@@ -242,13 +255,15 @@ Result<Target> PrepareTarget(const Source& source, const ConvertOptions& options
   CROSSDOCK_RETURN_IF_ERROR(CheckApplies(target.kind, options));
   CROSSDOCK_ASSIGN_OR_RETURN(const dialects::TargetOptions target_options, MakeTargetOptions(source, options));
   target.resharded = CanReshard(source, target.kind, options);
-  CROSSDOCK_ASSIGN_OR_RETURN(target.state, Arrange(source, target.kind, options, target_options, target.resharded));
+  CROSSDOCK_ASSIGN_OR_RETURN(target.state, ArrangeFor(source, target.kind, options, target_options, target.resharded));
   target.root = options.target;
   target.unit = target.state.unit_name.empty() ? options.target : io::JoinPath(options.target, target.state.unit_name);
 
   Catalog& catalog = target.state.catalog;
   if (target.kind == Kind::kMegatron) {
     target.writer = formats::MakeDcpWriter();
+  } else if (target.kind == Kind::kMegatronLegacy) {
+    target.writer = formats::mp_rank::MakeMpRankWriter();
   } else {
     target.writer = formats::safetensors::MakeSafetensorsWriter(SafetensorsOptions(source, target.kind, options, catalog));
   }

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dialects/mcore/legacy_names.h"
+
+#include <array>
+#include <utility>
+
+#include "dialects/mcore/keys.h"
+#include "fmt/format.h"
+
+namespace crossdock::dialects::mcore {
+namespace {
+
+constexpr std::string_view kLayers = "decoder.layers.";
+constexpr std::string_view kHead = "output_layer.";
+
+/// Norms that TransformerEngine fuses into the linear layer after them.
+constexpr std::array kFused = {
+    std::pair<std::string_view, std::string_view>{"self_attention.linear_qkv.layer_norm_", "input_layernorm."},
+    std::pair<std::string_view, std::string_view>{"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm."},
+};
+
+std::string_view ModuleOf(std::string_view name) { return name.substr(0, name.rfind('.')); }
+
+bool IsNorm(std::string_view module) { return module.ends_with("layernorm"); }
+
+/// Whether the module's state has an extra state, and of which kind: all layers of TransformerEngine have one with data; of
+/// Megatron's own only the linear ones, and it is None.
+void AddExtraState(std::string_view module, LayerSpec spec, std::vector<StateItem>& out) {
+  if (!module.starts_with("decoder.")) return;
+  const bool own = spec == LayerSpec::kLocal;
+  if (own && IsNorm(module)) return;
+  out.push_back({fmt::format("{}._extra_state", module), false, own});
+}
+
+}  // namespace
+
+std::string RankDirName(int tensor_rank, int stage, int stages) {
+  return stages > 1 ? fmt::format("mp_rank_{:02}_{:03}", tensor_rank, stage) : fmt::format("mp_rank_{:02}", tensor_rank);
+}
+
+std::string ModuleName(std::string_view model_key, std::int64_t local_layer, LayerSpec spec) {
+  if (!model_key.starts_with(kLayers)) return std::string(model_key);
+  std::string_view rest = model_key.substr(kLayers.size());
+  if (LayerNumber(model_key)) rest = rest.substr(rest.find('.') + 1);
+  if (spec == LayerSpec::kLocal) {
+    for (const auto& [fused, own] : kFused) {
+      if (rest.starts_with(fused)) return fmt::format("{}{}.{}{}", kLayers, local_layer, own, rest.substr(fused.size()));
+    }
+  }
+  return fmt::format("{}{}.{}", kLayers, local_layer, rest);
+}
+
+std::optional<Slot> LegacySlot(std::string_view name) {
+  const std::size_t hash = name.find(".pt#");
+  if (!name.starts_with("mp_rank_") || hash == std::string_view::npos) return std::nullopt;
+  if (name.ends_with("/exp_avg")) return Slot::kAdamMu;
+  if (name.ends_with("/exp_avg_sq")) return Slot::kAdamNu;
+  const std::string_view path = name.substr(hash + 4);
+  return path.starts_with("model") ? Slot::kParam : Slot::kMaster;
+}
+
+std::vector<StateItem> WithExtraStates(const std::vector<std::string>& parameters, LayerSpec spec, bool head) {
+  std::vector<StateItem> out;
+  std::string attention;   // the block whose core attention was listed
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const std::string& name = parameters[i];
+    const std::size_t block = name.find(".self_attention.");
+    if (spec == LayerSpec::kTransformerEngine && block != std::string::npos && name.compare(0, block, attention) != 0) {
+      attention = name.substr(0, block);
+      out.push_back({attention + ".self_attention.core_attention._extra_state", false, false});
+    }
+    out.push_back({name, true, false});
+    const std::string_view module = ModuleOf(name);
+    if (i + 1 == parameters.size() || ModuleOf(parameters[i + 1]) != module) AddExtraState(module, spec, out);
+  }
+  if (head) out.push_back({std::string(kHead) + "_extra_state", false, true});
+  return out;
+}
+
+}  // namespace crossdock::dialects::mcore

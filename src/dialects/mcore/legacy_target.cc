@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dialects/mcore/legacy_target.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "dialects/mcore/args.h"
+#include "dialects/mcore/common_state.h"
+#include "dialects/mcore/extra_state.h"
+#include "dialects/mcore/flat_buffer.h"
+#include "dialects/mcore/keys.h"
+#include "dialects/mcore/legacy_names.h"
+#include "dialects/mcore/legacy_optimizer.h"
+#include "dialects/mcore/legacy_shards.h"
+#include "fmt/format.h"
+#include "layout/bucket_layout.h"
+#include "layout/stage_map.h"
+
+namespace crossdock::dialects::mcore {
+namespace {
+
+constexpr std::string_view kModelFile = "model_optim_rng.pt";
+constexpr std::string_view kDistributedFile = "distrib_optim.pt";
+constexpr std::string_view kEmbedding = "embedding.word_embeddings.weight";
+constexpr std::string_view kHead = "output_layer.weight";
+constexpr std::array kStates = {Slot::kMaster, Slot::kAdamMu, Slot::kAdamNu};
+
+/// Entry indices of one model key: the parameter and its optimizer states, -1 = absent.
+struct Source {
+  std::int32_t param = -1;
+  std::array<std::int32_t, kStates.size()> states = {-1, -1, -1};
+};
+
+/// A parameter of one chunk of one rank.
+struct LocalParameter {
+  std::string name;             ///< of the module
+  const Source* source = nullptr;
+  std::int64_t layer = -1;      ///< along the first axis of a stacked tensor; -1: not stacked
+};
+
+class Converter {
+ public:
+  Converter(TargetState global, const layout::ParallelLayout& layout, bool distributed)
+      : global_(std::move(global)), layout_(layout), distributed_(distributed) {}
+
+  Result<TargetState> Run() {
+    CROSSDOCK_RETURN_IF_ERROR(ReadCommon());
+    CROSSDOCK_RETURN_IF_ERROR(SortEntries());
+    CROSSDOCK_ASSIGN_OR_RETURN(stages_, layout::MakeStageMap(layout_, layers_));
+    out_.catalog.format = "mp_rank";
+    out_.catalog.step = global_.catalog.step;
+    for (int stage = 0; stage < layout_.pp; ++stage) {
+      CROSSDOCK_ASSIGN_OR_RETURN(const auto chunks, ChunksOfStage(stage));
+      for (int rank = 0; rank < layout_.tp; ++rank) CROSSDOCK_RETURN_IF_ERROR(AddRank(stage, rank, chunks));
+    }
+    Finish();
+    return std::move(out_);
+  }
+
+ private:
+  // ---- what is given ----
+
+  Status ReadCommon() {
+    const auto common = global_.catalog.objects.find("common");
+    const std::optional<StoredArgs> stored = ReadStoredArgs(global_.catalog);
+    const std::optional<std::int64_t> layers = stored ? stored->args.GetInt("num_layers") : std::nullopt;
+    if (common == global_.catalog.objects.end() || !layers) {
+      return MakeError(ErrorCode::kIncomplete, "a legacy checkpoint is divided by its arguments, which the source does not store")
+          .WithExpected("`args` with num_layers");
+    }
+    common_ = common->second;
+    args_ = stored->args;
+    layers_ = *layers;
+    spec_ = LayerSpecOf(args_);
+    tied_ = !args_.GetBool("untie_embeddings_and_output_weights").value_or(false);
+    return OkStatus();
+  }
+
+  Status SortEntries() {
+    for (std::size_t i = 0; i < global_.catalog.entries.size(); ++i) {
+      const Entry& entry = global_.catalog.entries[i];
+      const TensorKey key = ParseTensorKey(entry.name);
+      const auto index = static_cast<std::int32_t>(i);
+      const auto state = std::ranges::find(kStates, key.slot.value_or(Slot::kParam));
+      if (key.kind == TensorKey::Kind::kModel) {
+        sources_[key.model_key].param = index;
+      } else if (key.kind == TensorKey::Kind::kState && state != kStates.end()) {
+        sources_[key.model_key].states[static_cast<std::size_t>(state - kStates.begin())] = index;
+      } else {
+        return MakeError(ErrorCode::kUnsupported, "the legacy form has no place for this optimizer state").WithTensor(entry.name)
+            .WithHint("write `--to megatron`, or leave the state behind with --no-optim");
+      }
+    }
+    for (const auto& [key, source] : sources_) CROSSDOCK_RETURN_IF_ERROR(CheckSource(key, source));
+    return OkStatus();
+  }
+
+  Status CheckSource(const std::string& key, const Source& source) {
+    if (source.param < 0) {
+      return MakeError(ErrorCode::kIncomplete, "optimizer state without its parameter").WithTensor(key);
+    }
+    for (const std::int32_t state : source.states) {
+      if ((state >= 0) == (source.states[0] >= 0)) continue;
+      return MakeError(ErrorCode::kIncomplete, "a parameter has a part of its optimizer state only").WithTensor(key)
+          .WithExpected("master weights and both moments")
+          .WithHint("--no-optim leaves all state behind");
+    }
+    with_optimizer_ = with_optimizer_ || source.states[0] >= 0;
+    return OkStatus();
+  }
+
+  [[nodiscard]] const Entry& EntryAt(std::int32_t index) const { return global_.catalog.entries[static_cast<std::size_t>(index)]; }
+
+  // ---- the parts of a stage ----
+
+  struct ModelChunk {
+    std::vector<LocalParameter> parameters;   ///< in order of registration
+    bool head = false;
+  };
+
+  Result<std::vector<ModelChunk>> ChunksOfStage(int stage) const {
+    std::vector<ModelChunk> out;
+    for (int index = 0; index < stages_.vpp; ++index) {
+      const layout::StageMap::ModelChunk& part = stages_.At(stage, index);
+      ModelChunk chunk;
+      chunk.head = part.head;
+      std::map<std::string, LocalParameter> byname;
+      std::vector<std::string> names;
+      const auto add = [&](LocalParameter parameter) {
+        names.push_back(parameter.name);
+        byname.emplace(parameter.name, std::move(parameter));
+      };
+      for (const auto& [key, source] : sources_) {
+        if (HasLayerAxis(key)) {
+          for (std::int64_t i = 0; i < part.count; ++i) add({ModuleName(key, i, spec_), &source, part.first + i});
+        } else if (const std::optional<std::int64_t> layer = LayerNumber(key)) {
+          if (*layer >= part.first && *layer < part.first + part.count) add({ModuleName(key, *layer - part.first, spec_), &source, -1});
+        } else if (key.starts_with("embedding.") ? part.embedding : part.head) {
+          add({key, &source, -1});
+        }
+      }
+      // The head of a tied model is the embedding; where another chunk holds that, it has a copy.
+      const auto embedding = sources_.find(std::string(kEmbedding));
+      if (tied_ && part.head && !part.embedding && embedding != sources_.end() && !sources_.contains(std::string(kHead))) {
+        add({std::string(kHead), &embedding->second, -1});
+      }
+      CROSSDOCK_ASSIGN_OR_RETURN(names, InRegistrationOrder(std::move(names), spec_));
+      for (const std::string& name : names) chunk.parameters.push_back(byname.at(name));
+      out.push_back(std::move(chunk));
+    }
+    return out;
+  }
+
+  // ---- one rank's files ----
+
+  Status AddRank(int stage, int rank, const std::vector<ModelChunk>& chunks) {
+    const std::string dir = RankDirName(rank, stage, layout_.pp);
+    file_ = dir + "/" + std::string(kModelFile);
+    rank_ = rank;
+    shard_ = stage * layout_.tp + rank;
+    Value object = Value::MakeDict();
+    object.Set("args", MakeNamespace(args_));
+    object.Set("checkpoint_version", Value(3.0));
+    for (const char* key : {"iteration", "num_floating_point_operations_so_far"}) {
+      if (const Value* value = common_.Find(key)) object.Set(key, *value);
+    }
+    for (std::size_t v = 0; v < chunks.size(); ++v) {
+      const std::string key = chunks.size() == 1 ? "model" : fmt::format("model{}", v);
+      CROSSDOCK_ASSIGN_OR_RETURN(Value model, MakeModel(key, chunks[v]));
+      object.Set(key, std::move(model));
+    }
+    if (with_optimizer_) {
+      const Value* optimizer = common_.Find("optimizer");
+      CROSSDOCK_ASSIGN_OR_RETURN(Value made, distributed_ ? MakeDistributedOptimizer(optimizer != nullptr ? *optimizer : Value())
+                                                          : PlainOptimizer(optimizer != nullptr ? *optimizer : Value(), chunks));
+      object.Set("optimizer", std::move(made));
+      if (const Value* scheduler = common_.Find("opt_param_scheduler")) object.Set("opt_param_scheduler", *scheduler);
+    }
+    out_.catalog.objects[file_] = std::move(object);
+    if (with_optimizer_ && distributed_) return AddBuffers(dir, chunks);
+    return OkStatus();
+  }
+
+  Result<Value> MakeModel(const std::string& place, const ModelChunk& chunk) {
+    Value model = Value::MakeDict();
+    model.as_dict()->ordered_class = true;
+    std::vector<std::string> names;
+    for (const LocalParameter& parameter : chunk.parameters) names.push_back(parameter.name);
+    auto next = chunk.parameters.cbegin();
+    for (const StateItem& item : WithExtraStates(names, spec_, chunk.head)) {
+      Value value;
+      if (item.parameter) {
+        const LocalParameter& parameter = *next++;
+        CROSSDOCK_ASSIGN_OR_RETURN(value, AddTensor(place + "/" + item.name, parameter.source->param, parameter.layer, std::nullopt));
+      } else if (!item.none) {
+        value = EmptyExtraState().as_sequence()->front();
+      }
+      model.as_dict()->items.emplace_back(Value(item.name), std::move(value));
+    }
+    return model;
+  }
+
+  Result<Value> PlainOptimizer(const Value& common, const std::vector<ModelChunk>& chunks) {
+    std::vector<OptimizedParameter> parameters;
+    std::vector<std::pair<std::string, Shape>> shapes;
+    std::vector<const LocalParameter*> all;
+    for (const ModelChunk& chunk : chunks) {
+      for (const LocalParameter& parameter : chunk.parameters) {
+        CROSSDOCK_RETURN_IF_ERROR(CheckOptimized(parameter));
+        CROSSDOCK_ASSIGN_OR_RETURN(const LegacyShard shard, Shard(parameter.source->param, parameter.layer));
+        shapes.emplace_back(parameter.name, shard.shape);
+        all.push_back(&parameter);
+      }
+    }
+    const std::vector<OptimizerPlace> places = OptimizerPlaces(shapes);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      OptimizedParameter made{shapes[i].first, shapes[i].second, {}, {}, {}};
+      const auto state = [&](std::size_t at, const std::string& place, Value* out) -> Status {
+        CROSSDOCK_ASSIGN_OR_RETURN(*out, AddTensor("optimizer/" + place, all[i]->source->states[at], all[i]->layer, DType::kF32));
+        return OkStatus();
+      };
+      CROSSDOCK_RETURN_IF_ERROR(state(0, fmt::format("fp32_from_fp16_params/{}/{}", places[i].group, places[i].index), &made.master));
+      CROSSDOCK_RETURN_IF_ERROR(state(1, fmt::format("optimizer/state/{}/exp_avg", places[i].number), &made.mu));
+      CROSSDOCK_RETURN_IF_ERROR(state(2, fmt::format("optimizer/state/{}/exp_avg_sq", places[i].number), &made.nu));
+      parameters.push_back(std::move(made));
+    }
+    return MakePlainOptimizer(common, parameters);
+  }
+
+  /// A plain optimizer keeps masters of 16-bit parameters only.
+  Status CheckOptimized(const LocalParameter& parameter) const {
+    const Entry& entry = EntryAt(parameter.source->param);
+    if (parameter.source->states[0] < 0) {
+      return MakeError(ErrorCode::kIncomplete, "a parameter has no optimizer state").WithTensor(entry.name)
+          .WithHint("`--allow missing-optimizer` begins it with zeros, `--no-optim` leaves all state behind");
+    }
+    if (entry.dtype == DType::kBF16 || entry.dtype == DType::kF16) return OkStatus();
+    return MakeError(ErrorCode::kUnsupported, "the legacy form of an optimizer over parameters that are not of 16 bits is not written")
+        .WithTensor(entry.name)
+        .WithExpected("BF16 or F16")
+        .WithFound(std::string(DTypeName(entry.dtype)))
+        .WithHint("`--dtype bf16` casts them, `--no-optim` leaves the state behind, `--to megatron` holds both");
+  }
+
+  // ---- distrib_optim.pt ----
+
+  Status AddBuffers(const std::string& dir, const std::vector<ModelChunk>& chunks) {
+    file_ = dir + "/" + std::string(kDistributedFile);
+    Value object = Value::MakeDict();
+    object.Set("buckets_coalesced", Value(true));
+    std::int64_t buffer = 0;
+    for (const ModelChunk& chunk : chunks) {
+      if (chunk.parameters.empty()) continue;   // a chunk without parameters has no buffer
+      CROSSDOCK_ASSIGN_OR_RETURN(Value made, MakeBuffer(buffer, chunk));
+      object.as_dict()->items.emplace_back(Value(buffer++), std::move(made));
+    }
+    out_.catalog.objects[file_] = std::move(object);
+    return OkStatus();
+  }
+
+  Result<Value> MakeBuffer(std::int64_t buffer, const ModelChunk& chunk) {
+    const DType dtype = EntryAt(chunk.parameters.front().source->param).dtype;
+    std::vector<layout::BufferParam> sizes;
+    for (const LocalParameter& parameter : chunk.parameters) {
+      CROSSDOCK_RETURN_IF_ERROR(CheckOptimized(parameter));
+      if (EntryAt(parameter.source->param).dtype != dtype) {
+        return MakeError(ErrorCode::kUnsupported, "distrib_optim.pt of parameters of several dtypes is not written").WithTensor(parameter.name)
+            .WithHint("--set use_distributed_optimizer=False writes the plain optimizer's form");
+      }
+      CROSSDOCK_ASSIGN_OR_RETURN(const LegacyShard shard, Shard(parameter.source->param, parameter.layer));
+      const bool shared = tied_ && layout_.pp > 1 && (parameter.name == kEmbedding || parameter.name == kHead);
+      sizes.push_back({CheckedCount(shard.shape), shared});
+    }
+    CROSSDOCK_ASSIGN_OR_RETURN(const layout::BucketLayout places, layout::MakeBucketLayout(sizes, {}));
+    const Value types = Value::MakeTuple({Value(dtype), Value(DType::kF32)});
+    const std::string place = fmt::format("{}/(torch.{}, torch.float32)/", buffer, dtype == DType::kBF16 ? "bfloat16" : "float16");
+    Value states = Value::MakeDict();
+    constexpr std::array kNames = {"param", "exp_avg", "exp_avg_sq"};
+    for (std::size_t at = 0; at < kNames.size(); ++at) {
+      CROSSDOCK_ASSIGN_OR_RETURN(LegacyShard flat, Flat(chunk, places, at));
+      states.Set(kNames[at], Push(place + kNames[at], DType::kF32, std::move(flat)));
+    }
+    states.Set("numel_unpadded", Value(places.total_unpadded()));
+    Value out = Value::MakeDict();
+    out.as_dict()->items.emplace_back(types, std::move(states));
+    return out;
+  }
+
+  /// All parameters' states end to end, the gaps between them zero.
+  Result<LegacyShard> Flat(const ModelChunk& chunk, const layout::BucketLayout& places, std::size_t at) {
+    std::vector<expr::Expr> parts;
+    for (const LocalParameter& parameter : chunk.parameters) {
+      CROSSDOCK_ASSIGN_OR_RETURN(LegacyShard shard, Shard(parameter.source->states[at], parameter.layer));
+      CROSSDOCK_ASSIGN_OR_RETURN(expr::Expr wide, expr::Cast(std::move(shard.expr), DType::kF32));
+      parts.push_back(std::move(wide));
+    }
+    CROSSDOCK_ASSIGN_OR_RETURN(expr::Expr whole, IntoBuffer(places, parts));
+    return LegacyShard{whole->shape, whole};
+  }
+
+  // ---- entries ----
+
+  Result<LegacyShard> Shard(std::int32_t index, std::int64_t layer) {
+    expr::Expr& known = layer_exprs_[{index, layer}];   // every rank asks for it: a stack of all layers is walked once
+    if (known == nullptr) {
+      CROSSDOCK_ASSIGN_OR_RETURN(known, LayerOf(global_.exprs[static_cast<std::size_t>(index)], layer));
+    }
+    return ShardOf(EntryAt(index), known, layout_.tp, rank_, layer);
+  }
+
+  Result<Value> AddTensor(const std::string& path, std::int32_t index, std::int64_t layer, std::optional<DType> dtype) {
+    CROSSDOCK_ASSIGN_OR_RETURN(LegacyShard shard, Shard(index, layer));
+    if (dtype) {
+      CROSSDOCK_ASSIGN_OR_RETURN(shard.expr, expr::Cast(std::move(shard.expr), *dtype));
+    }
+    return Push(path, dtype.value_or(EntryAt(index).dtype), std::move(shard));
+  }
+
+  Value Push(const std::string& path, DType dtype, LegacyShard shard) {
+    TensorValue tensor;
+    tensor.dtype = dtype;
+    tensor.shape = shard.shape;
+    tensor.strides = RowMajorStrides(shard.shape);
+    tensor.storage = file_ + "#" + path;
+    tensor.storage_numel = CheckedCount(shard.shape);
+    Chunk chunk;
+    chunk.box = Box::Whole(shard.shape);
+    chunk.shard = shard_;
+    made_.emplace_back(Entry{tensor.storage, Slot::kParam, dtype, shard.shape, {std::move(chunk)}}, std::move(shard.expr));
+    return Value(std::move(tensor));
+  }
+
+  void Finish() {
+    std::ranges::sort(made_, {}, [](const auto& pair) -> const std::string& { return pair.first.name; });
+    for (auto& [entry, expr] : made_) {
+      out_.catalog.entries.push_back(std::move(entry));
+      out_.exprs.push_back(std::move(expr));
+    }
+    out_.catalog.side_files = std::move(global_.catalog.side_files);
+    out_.unit_name = std::move(global_.unit_name);
+    out_.left_out = std::move(global_.left_out);
+    out_.notices = std::move(global_.notices);
+    out_.load_line = std::move(global_.load_line);
+  }
+
+  TargetState global_;
+  const layout::ParallelLayout& layout_;
+  const bool distributed_;
+  Value common_, args_;
+  std::int64_t layers_ = 0;
+  LayerSpec spec_ = LayerSpec::kTransformerEngine;
+  bool tied_ = false;
+  bool with_optimizer_ = false;
+  std::map<std::string, Source> sources_;   // by model key
+  std::map<std::pair<std::int32_t, std::int64_t>, expr::Expr> layer_exprs_;
+  layout::StageMap stages_;
+  TargetState out_;
+  std::vector<std::pair<Entry, expr::Expr>> made_;
+  std::string file_;                        // of the rank at hand
+  int rank_ = 0;
+  int shard_ = 0;
+};
+
+/// The words of the run that loads: another form, the same ranks, no random state, and the optimizer as it was written.
+void Adapt(const layout::ParallelLayout& layout, const Value& args, bool release, bool distributed, std::vector<std::string>* lines) {
+  if (lines->empty()) return;
+  std::string& line = lines->front();
+  constexpr std::string_view kDistributed = " --use-distributed-optimizer";
+  if (const std::size_t at = line.find(kDistributed); at != std::string::npos && !distributed) line.erase(at, kDistributed.size());
+  line += fmt::format(" --ckpt-format torch --tensor-model-parallel-size {} --pipeline-model-parallel-size {}", layout.tp, layout.pp);
+  constexpr std::array kDivision = {
+      std::pair{"decoder_first_pipeline_num_layers", "--decoder-first-pipeline-num-layers"},
+      std::pair{"decoder_last_pipeline_num_layers", "--decoder-last-pipeline-num-layers"},
+      std::pair{"num_layers_per_virtual_pipeline_stage", "--num-layers-per-virtual-pipeline-stage"},
+      std::pair{"num_virtual_stages_per_pipeline_rank", "--num-virtual-stages-per-pipeline-rank"},
+  };
+  for (const auto& [name, option] : kDivision) {
+    if (const std::optional<std::int64_t> value = args.GetInt(name)) line += fmt::format(" {} {}", option, *value);
+  }
+  if (const std::optional<std::string> cells = args.GetString("pipeline_model_parallel_layout")) {
+    line += fmt::format(" --pipeline-model-parallel-layout '{}'", *cells);
+  }
+  if (layout.account_for_embedding) line += " --account-for-embedding-in-pipeline-split";
+  if (layout.account_for_loss) line += " --account-for-loss-in-pipeline-split";
+  if (!release) line += " --no-load-rng";
+}
+
+}  // namespace
+
+Result<TargetState> ToLegacy(TargetState global, const layout::ParallelLayout& layout, bool distributed) {
+  const auto common = global.catalog.objects.find("common");
+  bool with_optimizer = false;
+  Value args;
+  for (const Entry& entry : global.catalog.entries) with_optimizer = with_optimizer || ParseTensorKey(entry.name).kind != TensorKey::Kind::kModel;
+  if (common != global.catalog.objects.end()) {
+    if (std::optional<StoredArgs> stored = ReadStoredArgs(global.catalog)) {
+      stored->args.Set("ckpt_format", Value("torch"));
+      stored->args.Set("use_dist_ckpt", Value(false));
+      stored->args.Set("use_distributed_optimizer", Value(distributed && with_optimizer));
+      stored->args.Set("no_save_rng", Value(true));
+      args = stored->args;
+      common->second.Set("args", MakeNamespace(std::move(stored->args)));
+    }
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(TargetState out, Converter(std::move(global), layout, distributed).Run());
+  Adapt(layout, args, out.unit_name == "release", distributed, &out.load_line);
+  return out;
+}
+
+bool UsesDistributedOptimizer(const TargetOptions& options, const Catalog& source) {
+  if (const auto set = options.set_args.find("use_distributed_optimizer"); set != options.set_args.end()) {
+    const Value value = ParseArgument(set->second);
+    return value.as_bool() != nullptr && *value.as_bool();
+  }
+  const std::optional<StoredArgs> stored = ReadStoredArgs(source);
+  return stored && stored->args.GetBool("use_distributed_optimizer").value_or(false);
+}
+
+}  // namespace crossdock::dialects::mcore

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  A Megatron checkpoint in the legacy form: what WriteHub or Reshard arranged by global keys, as each rank's own files.
+/// Source: megatron-core 0.19.2 and its training/checkpointing.py with `--ckpt-format torch`; formats/mp_rank/FORMAT.md for names.
+/// A rank's model holds the layers of its chunk, counted from 0 (`model0`, `model1`, ... with virtual stages), its part of each
+/// tensor, and on the last stage of a tied model a copy of the embedding as `output_layer.weight`.
+/// Errors: kUnsupported for tensors of models that are not dense, and for optimizer state that the form cannot hold.
+/// Threads: functions are pure.
+#pragma once
+
+#include "dialects/dialect.h"
+
+namespace crossdock::dialects::mcore {
+
+/// `global`: chunks with shard = stage * tp + tensor rank, objects["common"]. Adam's state goes into model_optim_rng.pt, or into
+/// distrib_optim.pt where `distributed`.
+[[nodiscard]] Result<TargetState> ToLegacy(TargetState global, const layout::ParallelLayout& layout, bool distributed);
+
+/// Whether a run with these arguments keeps its Adam state in distrib_optim.pt: --set use_distributed_optimizer, else the
+/// arguments that the source stores, else no.
+[[nodiscard]] bool UsesDistributedOptimizer(const TargetOptions& options, const Catalog& source);
+
+}  // namespace crossdock::dialects::mcore

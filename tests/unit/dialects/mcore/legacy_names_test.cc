@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dialects/mcore/legacy_names.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace crossdock::dialects::mcore {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::vector<std::string> Names(const std::vector<StateItem>& items) {
+  std::vector<std::string> out;
+  for (const StateItem& item : items) out.push_back(item.name + (item.parameter ? "" : item.none ? " none" : " empty"));
+  return out;
+}
+
+TEST(LegacyNames, DirectoriesNameStagesOnlyWhereThereAreMore) {
+  EXPECT_EQ(RankDirName(3, 0, 1), "mp_rank_03");
+  EXPECT_EQ(RankDirName(0, 1, 2), "mp_rank_00_001");
+  EXPECT_EQ(RankDirName(100, 12, 16), "mp_rank_100_012");
+}
+
+TEST(LegacyNames, LayersCountWithinTheirChunk) {
+  for (const char* key : {"decoder.layers.mlp.linear_fc2.weight", "decoder.layers.17.mlp.linear_fc2.weight"}) {
+    EXPECT_EQ(ModuleName(key, 3, LayerSpec::kTransformerEngine), "decoder.layers.3.mlp.linear_fc2.weight");
+  }
+  EXPECT_EQ(ModuleName("embedding.word_embeddings.weight", 3, LayerSpec::kTransformerEngine), "embedding.word_embeddings.weight");
+}
+
+TEST(LegacyNames, MegatronsOwnLayersHaveNormsOfTheirOwn) {
+  const LayerSpec local = LayerSpec::kLocal;
+  EXPECT_EQ(ModuleName("decoder.layers.self_attention.linear_qkv.layer_norm_weight", 0, local), "decoder.layers.0.input_layernorm.weight");
+  EXPECT_EQ(ModuleName("decoder.layers.5.mlp.linear_fc1.layer_norm_weight", 2, local), "decoder.layers.2.pre_mlp_layernorm.weight");
+  EXPECT_EQ(ModuleName("decoder.layers.mlp.linear_fc1.weight", 2, local), "decoder.layers.2.mlp.linear_fc1.weight");
+}
+
+TEST(LegacyNames, ExtraStatesFollowTheirModules) {
+  const std::vector<std::string> parameters = {
+      "embedding.word_embeddings.weight", "decoder.layers.0.self_attention.linear_proj.weight", "decoder.layers.0.self_attention.linear_qkv.layer_norm_weight",
+      "decoder.layers.0.self_attention.linear_qkv.weight", "decoder.final_layernorm.weight"};
+  EXPECT_THAT(Names(WithExtraStates(parameters, LayerSpec::kTransformerEngine, true)),
+              ElementsAre("embedding.word_embeddings.weight", "decoder.layers.0.self_attention.core_attention._extra_state empty",
+                          "decoder.layers.0.self_attention.linear_proj.weight", "decoder.layers.0.self_attention.linear_proj._extra_state empty",
+                          "decoder.layers.0.self_attention.linear_qkv.layer_norm_weight", "decoder.layers.0.self_attention.linear_qkv.weight",
+                          "decoder.layers.0.self_attention.linear_qkv._extra_state empty", "decoder.final_layernorm.weight",
+                          "decoder.final_layernorm._extra_state empty", "output_layer._extra_state none"));
+  EXPECT_THAT(Names(WithExtraStates({"decoder.layers.0.input_layernorm.weight", "decoder.layers.0.self_attention.linear_proj.weight"}, LayerSpec::kLocal, false)),
+              ElementsAre("decoder.layers.0.input_layernorm.weight", "decoder.layers.0.self_attention.linear_proj.weight",
+                          "decoder.layers.0.self_attention.linear_proj._extra_state none"));
+}
+
+TEST(LegacyNames, SlotsAreToldByPlace) {
+  EXPECT_EQ(LegacySlot("mp_rank_00/model_optim_rng.pt#model1/decoder.layers.0.mlp.linear_fc1.weight"), Slot::kParam);
+  EXPECT_EQ(LegacySlot("mp_rank_00/model_optim_rng.pt#optimizer/fp32_from_fp16_params/0/1"), Slot::kMaster);
+  EXPECT_EQ(LegacySlot("mp_rank_00/model_optim_rng.pt#optimizer/optimizer/state/3/exp_avg"), Slot::kAdamMu);
+  EXPECT_EQ(LegacySlot("mp_rank_00_001/distrib_optim.pt#0/(torch.bfloat16, torch.float32)/exp_avg_sq"), Slot::kAdamNu);
+  EXPECT_EQ(LegacySlot("mp_rank_00_001/distrib_optim.pt#0/(torch.bfloat16, torch.float32)/param"), Slot::kMaster);
+  EXPECT_EQ(LegacySlot("optimizer.state.exp_avg.decoder.final_layernorm.weight"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace crossdock::dialects::mcore

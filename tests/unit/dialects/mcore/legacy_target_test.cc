@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dialects/mcore/legacy_target.h"
+
+#include <algorithm>
+
+#include "dialects/mcore/mcore_dialect.h"
+#include "mcore_samples.h"
+#include "result_matchers.h"
+
+namespace crossdock::dialects::mcore {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Result<TargetState> Legacy(const char* family, TargetOptions options, bool adam, bool distributed, bool tied = false, std::int64_t layers = 4) {
+  Value config = TinyConfig(family, layers);
+  config.Set("tie_word_embeddings", Value(tied));
+  Result<HubState> hub = HfHub(family, config, adam);
+  if (!hub) return hub.error();
+  options.iteration = 20;
+  if (adam) options = WithAdamSettings(options);
+  Result<TargetState> global = WriteHub(*hub, options);
+  if (!global) return global.error();
+  return ToLegacy(std::move(*global), options.layout, distributed);
+}
+
+std::vector<std::string> ModelNames(const TargetState& target, const std::string& file, const char* model = "model") {
+  std::vector<std::string> out;
+  for (const auto& [key, value] : target.catalog.objects.at(file).Find(model)->as_dict()->items) out.push_back(*key.as_string());
+  return out;
+}
+
+bool Has(const TargetState& target, const std::string& name) { return target.catalog.Find(name) >= 0; }
+
+TEST(LegacyTarget, EveryRankHoldsItsLayersAndRows) {
+  TargetOptions options;
+  options.layout.tp = 2;
+  options.layout.pp = 2;
+  options.layout.first_stage_layers = 1;
+  options.vocab_divisor = 4;
+  ASSERT_OK_AND_ASSIGN(const TargetState target, Legacy("qwen3", options, false, false));
+  EXPECT_EQ(target.catalog.objects.size(), 4U);
+  const std::string last = "mp_rank_01_001/model_optim_rng.pt";
+  EXPECT_TRUE(Has(target, last + "#model/decoder.layers.2.mlp.linear_fc1.weight"));   // global layer 3
+  EXPECT_FALSE(Has(target, last + "#model/decoder.layers.3.mlp.linear_fc1.weight"));
+  EXPECT_FALSE(Has(target, last + "#model/embedding.word_embeddings.weight"));
+  EXPECT_TRUE(Has(target, last + "#model/output_layer.weight"));
+  EXPECT_TRUE(Has(target, "mp_rank_00_000/model_optim_rng.pt#model/decoder.layers.0.self_attention.q_layernorm.weight"));
+  const Entry& fc1 = target.catalog.entries[static_cast<std::size_t>(target.catalog.Find(last + "#model/decoder.layers.0.mlp.linear_fc1.weight"))];
+  EXPECT_EQ(fc1.shape, (Shape{24, 16}));
+  const Value& object = target.catalog.objects.at(last);
+  EXPECT_EQ(object.GetFloat("checkpoint_version"), 3.0);
+  EXPECT_EQ(object.GetInt("iteration"), 20);
+  EXPECT_EQ(object.GetString("args.ckpt_format"), "torch");
+  EXPECT_EQ(object.Find("optimizer"), nullptr);
+  const std::vector<std::string> names = ModelNames(target, last);
+  EXPECT_EQ(names.front(), "decoder.layers.0.self_attention.core_attention._extra_state");
+  EXPECT_EQ(names.back(), "output_layer._extra_state");
+  EXPECT_THAT(target.load_line.at(0), AllOf(HasSubstr("--ckpt-format torch --tensor-model-parallel-size 2"), HasSubstr("--no-load-rng"), HasSubstr("--no-load-optim"),
+                                            HasSubstr("--decoder-first-pipeline-num-layers 1")));
+}
+
+TEST(LegacyTarget, TheLastStageOfATiedModelHasACopy) {
+  TargetOptions options;
+  ASSERT_OK_AND_ASSIGN(const TargetState one, Legacy("llama", options, true, false, true));
+  EXPECT_FALSE(Has(one, "mp_rank_00/model_optim_rng.pt#model/output_layer.weight"));
+  options.layout.pp = 2;
+  ASSERT_OK_AND_ASSIGN(const TargetState two, Legacy("llama", options, true, false, true));
+  const std::int32_t copy = two.catalog.Find("mp_rank_00_001/model_optim_rng.pt#model/output_layer.weight");
+  const std::int32_t embedding = two.catalog.Find("mp_rank_00_000/model_optim_rng.pt#model/embedding.word_embeddings.weight");
+  ASSERT_GE(copy, 0);
+  EXPECT_EQ(expr::Describe(two.exprs[static_cast<std::size_t>(copy)]), expr::Describe(two.exprs[static_cast<std::size_t>(embedding)]));
+  // The copy is a parameter of its stage's optimizer too, the last of those that decay: 2 layers of 4 matrices before it.
+  EXPECT_EQ(two.catalog.objects.at("mp_rank_00_001/model_optim_rng.pt").FindPath("optimizer.fp32_from_fp16_params")->as_sequence()->at(0).as_sequence()->size(), 9U);
+}
+
+TEST(LegacyTarget, VirtualStagesAreModelsOfTheirOwn) {
+  TargetOptions options;
+  options.layout.pp = 2;
+  options.layout.vpp = 2;
+  ASSERT_OK_AND_ASSIGN(const TargetState target, Legacy("qwen2", options, true, false));
+  const std::string first = "mp_rank_00_000/model_optim_rng.pt";
+  EXPECT_TRUE(Has(target, first + "#model0/embedding.word_embeddings.weight"));
+  EXPECT_TRUE(Has(target, first + "#model1/decoder.layers.0.self_attention.linear_qkv.bias"));   // global layer 2
+  EXPECT_FALSE(Has(target, first + "#model1/decoder.layers.1.self_attention.linear_qkv.bias"));
+  EXPECT_TRUE(Has(target, "mp_rank_00_001/model_optim_rng.pt#model1/output_layer.weight"));
+  EXPECT_EQ(target.catalog.objects.at(first).Find("model"), nullptr);
+}
+
+TEST(LegacyTarget, PlainStatesStandInTheModelFile) {
+  ASSERT_OK_AND_ASSIGN(const TargetState target, Legacy("qwen3", {}, true, false));
+  const std::string file = "mp_rank_00/model_optim_rng.pt";
+  // Registration order of the matrices: embedding, then proj, qkv, fc1, fc2 of each layer, then the head.
+  const Entry& proj = target.catalog.entries[static_cast<std::size_t>(target.catalog.Find(file + "#optimizer/fp32_from_fp16_params/0/1"))];
+  EXPECT_EQ(proj.shape, (Shape{16, 16}));
+  EXPECT_EQ(proj.dtype, DType::kF32);
+  EXPECT_TRUE(Has(target, file + "#optimizer/optimizer/state/1/exp_avg"));
+  EXPECT_EQ(target.catalog.objects.size(), 1U);
+  EXPECT_THAT(target.load_line.at(0), Not(HasSubstr("--use-distributed-optimizer")));
+}
+
+TEST(LegacyTarget, DistributedStatesAreFlatAndBackwards) {
+  ASSERT_OK_AND_ASSIGN(const TargetState target, Legacy("qwen3", {}, true, true));
+  const std::string name = "mp_rank_00/distrib_optim.pt#0/(torch.bfloat16, torch.float32)/exp_avg";
+  const std::int32_t index = target.catalog.Find(name);
+  ASSERT_GE(index, 0);
+  const Entry& entry = target.catalog.entries[static_cast<std::size_t>(index)];
+  ASSERT_EQ(entry.shape.size(), 1U);
+  std::int64_t total = 0;
+  for (const auto& e : target.catalog.entries) {
+    if (e.name.starts_with("mp_rank_00/model_optim_rng.pt#model/")) total += CheckedCount(e.shape);
+  }
+  EXPECT_GE(entry.shape[0], total);   // gaps up to multiples of 64
+  const Value& object = target.catalog.objects.at("mp_rank_00/distrib_optim.pt");
+  EXPECT_EQ(object.GetBool("buckets_coalesced"), true);
+  const Value& states = object.as_dict()->items.at(1).second.as_dict()->items.at(0).second;
+  EXPECT_EQ(states.GetInt("numel_unpadded"), entry.shape[0]);
+  EXPECT_EQ(target.catalog.objects.at("mp_rank_00/model_optim_rng.pt").FindPath("optimizer.optimizer.state"), nullptr);
+  EXPECT_THAT(target.load_line.at(0), HasSubstr("--use-distributed-optimizer"));
+}
+
+TEST(LegacyTarget, SaysWhetherTheOptimizerIsDistributed) {
+  Value args = TinyArgs();
+  EXPECT_FALSE(UsesDistributedOptimizer({}, McoreSource("llama", args)));
+  args.Set("use_distributed_optimizer", Value(true));
+  EXPECT_TRUE(UsesDistributedOptimizer({}, McoreSource("llama", args)));
+  TargetOptions asked;
+  asked.set_args["use_distributed_optimizer"] = "False";
+  EXPECT_FALSE(UsesDistributedOptimizer(asked, McoreSource("llama", args)));
+}
+
+TEST(LegacyTarget, RefusesWhatTheFormCannotHold) {
+  TargetState bare;
+  EXPECT_THAT(ToLegacy(std::move(bare), {}, false), IsError(ErrorCode::kIncomplete, HasSubstr("num_layers")));
+  TargetState experts;
+  experts.catalog = McoreSource("llama", TinyArgs());
+  AddEntry(&experts.catalog, "decoder.layers.mlp.experts.experts.linear_fc1.weight", DType::kBF16, {3, 2, 4, 4});
+  experts.catalog.SortEntries();
+  for (std::size_t i = 0; i < experts.catalog.entries.size(); ++i) {
+    experts.exprs.push_back(expr::Leaf(static_cast<int>(i), experts.catalog.entries[i].dtype, experts.catalog.entries[i].shape));
+  }
+  EXPECT_THAT(ToLegacy(std::move(experts), {}, false), IsError(ErrorCode::kUnsupported, HasSubstr("experts")));
+}
+
+}  // namespace
+}  // namespace crossdock::dialects::mcore
