@@ -74,7 +74,13 @@ Status FillLayout(const Request& request, LayoutOptions* layout) {
   CROSSDOCK_RETURN_IF_ERROR(Get(request, "pipeline-layers", ParseList, &layout->pipeline_layers));
   CROSSDOCK_RETURN_IF_ERROR(Get(request, "first-stage-layers", IntFrom(0), &layout->first_stage_layers));
   CROSSDOCK_RETURN_IF_ERROR(Get(request, "last-stage-layers", IntFrom(0), &layout->last_stage_layers));
-  for (const char* name : {"tp", "pp", "pipeline-layers", "first-stage-layers", "last-stage-layers"}) {
+  CROSSDOCK_RETURN_IF_ERROR(SmallInt(request, "vpp", 1, &layout->vpp));
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "num-layers-per-virtual-pipeline-stage", IntFrom(1), &layout->layers_per_virtual_stage));
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "pipeline-layout", Verbatim, &layout->pipeline_layout));
+  layout->account_for_embedding = request.Flag("account-for-embedding");
+  layout->account_for_loss = request.Flag("account-for-loss");
+  for (const char* name : {"tp", "pp", "pipeline-layers", "first-stage-layers", "last-stage-layers", "vpp", "num-layers-per-virtual-pipeline-stage",
+                           "pipeline-layout", "account-for-embedding", "account-for-loss"}) {
     layout->given = layout->given || request.values.contains(name);
   }
   return OkStatus();

@@ -9,8 +9,6 @@
 #include <map>
 
 #include "convert/kinds.h"
-#include "convert/layout_options.h"
-#include "layout/stage_map.h"
 
 namespace crossdock::convert {
 namespace {
@@ -94,7 +92,8 @@ std::optional<std::int64_t> SourceStep(const Source& source) {
 
 std::string LayoutText(const Target& target, const ConvertOptions& options) {
   if (!WritesMegatron(target.kind)) return "";
-  return fmt::format(", tp {}, pp {}", options.layout.tp, options.layout.pp);
+  const int vpp = target.state.stages.vpp;
+  return fmt::format(", tp {}, pp {}{}", options.layout.tp, options.layout.pp, vpp > 1 ? fmt::format(", vpp {}", vpp) : "");
 }
 
 /// The dialect says TARGET where the path stands; a path with a space is quoted for the shell.
@@ -194,6 +193,7 @@ Value EndsJson(const char* command, const Source& source, const Target& target, 
   if (WritesMegatron(target.kind)) {
     to.Set("tp", options.layout.tp);
     to.Set("pp", options.layout.pp);
+    to.Set("vpp", target.state.stages.vpp);
   }
   to.Set("files", static_cast<std::int64_t>(shared.files.size()));
   to.Set("bytes", SumOf(shared.files));
@@ -219,17 +219,34 @@ std::string SharedText(const Shared& shared, const ConvertOptions& options) {
   return out;
 }
 
-std::string StageTable(const Source& source, const ConvertOptions& options) {
-  const auto layers = source.hub.letters.find("layers");
-  if (layers == source.hub.letters.end()) return "";
-  const Result<layout::StageMap> map = layout::MakeStageMap(LayoutOf(options.layout), layers->second);
-  if (!map) return "";  // the dialect has refused such a layout before
+/// "stage 1, chunk 0: layers 3 to 5, embedding"; without virtual stages a chunk is the whole stage.
+std::string StageTable(const layout::StageMap& stages) {
   std::vector<std::string> lines;
-  for (const layout::StageMap::ModelChunk& held : map->chunks) {
-    lines.push_back(held.count == 0 ? fmt::format("stage {}: no layers", held.stage)
-                                    : fmt::format("stage {}: layers {} to {}", held.stage, held.first, held.first + held.count - 1));
+  for (const layout::StageMap::ModelChunk& held : stages.chunks) {
+    std::string line = fmt::format("stage {}", held.stage);
+    if (stages.vpp > 1) line += fmt::format(", chunk {}", held.index);
+    if (held.count == 0) line += ": no layers";
+    if (held.count == 1) line += fmt::format(": layer {}", held.first);
+    if (held.count > 1) line += fmt::format(": layers {} to {}", held.first, held.first + held.count - 1);
+    lines.push_back(line + (held.embedding ? ", embedding" : "") + (held.head ? ", head" : ""));
   }
   return Section("pipeline stages", lines, 64);
+}
+
+Value StagesJson(const layout::StageMap& stages) {
+  ValueList rows;
+  for (const layout::StageMap::ModelChunk& held : stages.chunks) {
+    ValueList layers;
+    for (std::int64_t layer = held.first; layer < held.first + held.count; ++layer) layers.emplace_back(layer);
+    Value row = Value::MakeDict();
+    row.Set("stage", held.stage);
+    row.Set("chunk", held.index);
+    row.Set("layers", Value::MakeList(std::move(layers)));
+    row.Set("embedding", held.embedding);
+    row.Set("head", held.head);
+    rows.push_back(std::move(row));
+  }
+  return Value::MakeList(std::move(rows));
 }
 
 std::int64_t StatusField(const char* name) {
@@ -340,7 +357,7 @@ Report MakePlanReport(const Source& source, const Target& target, const ConvertO
   }
   out.text += Section("files (bytes)", lines, 200);
   out.text += EndsText(source, target, options) + SharedText(shared, options);
-  if (WritesMegatron(target.kind)) out.text += StageTable(source, options);
+  out.text += StageTable(target.state.stages);
   out.text += fmt::format("reads     {} in {} pieces of at most {}\n", HumanBytes(target.plan.bytes_read), target.plan.tasks.size(),
                           HumanBytes(target.plan.task_bytes));
   out.text += fmt::format("disk      {} bytes needed, {} bytes free{}\n", needed, free_bytes, needed > free_bytes ? ": NOT ENOUGH" : "");
@@ -350,6 +367,7 @@ Report MakePlanReport(const Source& source, const Target& target, const ConvertO
 
   Value json = EndsJson("plan", source, target, options, shared);
   json.Set("files", std::move(files));
+  if (!target.state.stages.chunks.empty()) json.Set("stages", StagesJson(target.state.stages));
   json.Set("bytes_read", target.plan.bytes_read);
   json.Set("bytes_written", target.plan.bytes_written);
   json.Set("tasks", static_cast<std::int64_t>(target.plan.tasks.size()));

@@ -11,7 +11,7 @@
 
 #include "expr/expr.h"
 #include "family/bind.h"
-#include "layout/parallel_layout.h"
+#include "layout/stage_map.h"
 #include "tensor/catalog.h"
 
 namespace crossdock::dialects {
@@ -92,6 +92,7 @@ struct TargetOptions {
 struct TargetState {
   Catalog catalog;                                      ///< unplaced; objects and side files (markers included) are set
   std::vector<expr::Expr> exprs;                        ///< one an entry; leaves are source entries
+  layout::StageMap stages;                              ///< who holds which layers; no chunks: the target has no stages
   std::string unit_name;                                ///< "iter_0000007", "release"; empty: the target itself
   std::vector<LeftOut> left_out;                        ///< beyond the source's own
   std::vector<std::string> notices;                     ///< casts, differences of configuration, padding

@@ -96,6 +96,22 @@ class Layouts(Case):
         self.refused("no", "convert", "hf", "no", "--to", "megatron", "--pp", 3, "--pipeline-layers", "2,1", expect=2, says=["2,1"])
         self.refused("no", "convert", "hf", "no", "--to", "megatron", "--pp", 3, "--pipeline-layers", "2,1,2", expect=2, says=["5", "4"])
 
+    def test_b54_virtual_stages_with_an_uneven_last_stage(self):
+        items = self.model(num_hidden_layers=10)
+        layout = ["--to", "megatron", "--pp", 2, "--vpp", 2, "--last-stage-layers", 4]
+        text = self.text("convert", "hf", "m", *layout, "--dry-run")
+        self.assertIn("pipeline stages:\n  stage 0, chunk 0: layers 0 to 2, embedding\n  stage 1, chunk 0: layers 3 to 4\n"
+                      "  stage 0, chunk 1: layers 5 to 7\n  stage 1, chunk 1: layers 8 to 9, head\n", text)
+        self.assertFalse(os.path.lexists(self.path("m")))
+        table = [(row["stage"], row["chunk"], row["layers"]) for row in self.json("plan", "hf", "m", *layout)["stages"]]
+        self.assertEqual(table, [(0, 0, [0, 1, 2]), (1, 0, [3, 4]), (0, 1, [5, 6, 7]), (1, 1, [8, 9])])
+        self.run_tool("convert", "hf", "m", *layout)
+        self.assertIn("vpp 2", self.text("inspect", "m"))
+        self.run_tool("convert", "m", "back", "--to", "hf")
+        self.same("back", items)
+        self.refused("no", "convert", "hf", "no", "--to", "megatron", "--pp", 2, "--vpp", 2, expect=2,
+                     says=["5 = 2 x 2 + 1", "--pipeline-layout 'Et*3|t*3|t*2|t*2L'"])
+
 
 class Completeness(Case):
     def test_b45_a_checkpoint_smaller_than_the_reference(self):

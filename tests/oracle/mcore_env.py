@@ -314,6 +314,9 @@ class Layout:
     first: int | None = None          # layers of the first stage
     last: int | None = None           # layers of the last stage
     cells: str | None = None          # Megatron's layout string, such as Ett|t|tL
+    vpp: int | None = None            # virtual stages of each stage; beside `cells` what these come to
+    embedding: bool = False           # account_for_embedding_in_pipeline_split
+    loss: bool = False                # account_for_loss_in_pipeline_split
     numbered: bool = False            # keys decoder.layers.<i>. instead of a layer axis
     divisor: int = 128                # make_vocab_size_divisible_by
 
@@ -326,7 +329,7 @@ class Layout:
         return (vocabulary + unit - 1) // unit * unit
 
     def __str__(self):
-        extra = "".join(f"-{name}{value}" for name, value in (("dp", self.dp if self.dp > 1 else None), ("first", self.first), ("last", self.last)) if value)
+        extra = "".join(f"-{name}{value}" for name, value in (("dp", self.dp if self.dp > 1 else None), ("first", self.first), ("last", self.last), ("vpp", self.vpp), ("embedding", self.embedding), ("loss", self.loss)) if value)
         return f"tp{self.tp}-pp{self.pp}{extra}{'-cells' if self.cells else ''}{'-numbered' if self.numbered else ''}"
 
 
@@ -356,18 +359,20 @@ def transformer_config(config, layout, dtype, local=False):
         gradient_accumulation_fusion=False, bias_activation_fusion=False, bias_dropout_fusion=False, masked_softmax_fusion=False,
         apply_rope_fusion=False, persist_layer_norm=False, deallocate_pipeline_outputs=True,
         num_layers_in_first_pipeline_stage=layout.first, num_layers_in_last_pipeline_stage=layout.last,
-        pipeline_model_parallel_layout=layout.cells, hetereogenous_dist_checkpoint=layout.numbered,
+        pipeline_model_parallel_layout=layout.cells, virtual_pipeline_model_parallel_size=layout.vpp,
+        account_for_embedding_in_pipeline_split=layout.embedding, account_for_loss_in_pipeline_split=layout.loss, hetereogenous_dist_checkpoint=layout.numbered,
         transformer_impl="local" if local else "transformer_engine")
 
 
 def initialize(layout):
-    parallel_state.initialize_model_parallel(layout.tp, layout.pp, create_gloo_process_groups=True)
+    parallel_state.initialize_model_parallel(layout.tp, layout.pp, layout.vpp, create_gloo_process_groups=True)
     get_cuda_rng_tracker().states_ = {name: torch.zeros(16, dtype=torch.uint8) for name in
                                       ("model-parallel-rng", "expert-parallel-rng", "data-parallel-rng")}
 
 
-def build_model(config, layout, dtype=torch.bfloat16, local=False):
-    """One rank's GPTModel under TransformerEngine's names, or (local) Megatron's own layers, which also compute."""
+def build_model(config, layout, dtype=torch.bfloat16, local=False, chunk=None):
+    """One rank's GPTModel under TransformerEngine's names, or (local) Megatron's own layers, which also compute.
+    With virtual stages this is the model chunk that is named, with the ends where training's get_model puts them."""
     megatron = transformer_config(config, layout, dtype, local)
     theta, scaling = rope_of(config)
     if local:
@@ -378,7 +383,8 @@ def build_model(config, layout, dtype=torch.bfloat16, local=False):
         spec = gpt_layer_specs.get_gpt_layer_with_transformer_engine_spec(qk_layernorm=megatron.qk_layernorm)
     model = GPTModel(
         config=megatron, transformer_layer_spec=spec, vocab_size=layout.padded(config["vocab_size"]), max_sequence_length=64,
-        pre_process=parallel_state.is_pipeline_first_stage(), post_process=parallel_state.is_pipeline_last_stage(),
+        pre_process=parallel_state.get_pipeline_model_parallel_rank() == 0 and chunk in (None, 0),
+        post_process=parallel_state.get_pipeline_model_parallel_rank() == layout.pp - 1 and chunk in (None, (layout.vpp or 1) - 1), vp_stage=chunk,
         share_embeddings_and_output_weights=bool(config.get("tie_word_embeddings")), position_embedding_type="rope",
         rotary_percent=1.0, rotary_base=theta, rope_scaling=bool(scaling), rope_scaling_factor=float((scaling or {}).get("factor", 8.0)))
     with torch.no_grad():
@@ -387,18 +393,30 @@ def build_model(config, layout, dtype=torch.bfloat16, local=False):
     return model.to(dtype)
 
 
-def build_optimizer(model, layout, dtype=torch.bfloat16, distributed=True, lr=1e-3, min_lr=1e-5, weight_decay=0.1):
-    """DDP wrapper, optimizer with zero states, scheduler stepped 7."""
-    ddp = DistributedDataParallelConfig(use_distributed_optimizer=distributed, grad_reduce_in_fp32=True, overlap_grad_reduce=False)
+def build_chunks(config, layout, dtype=torch.bfloat16):
+    """The model chunks of this rank; one without virtual stages."""
+    return [build_model(config, layout, dtype, chunk=index) for index in (range(layout.vpp) if layout.vpp else (None,))]
+
+
+def _wrapped(model, ddp, distributed):
     layouts = {}
     if distributed:
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         layouts["full_param_layout"] = distrib_optimizer.DistributedOptimizer.compute_full_param_layout(
             parameters, None, parallel_state.get_data_parallel_group(with_context_parallel=True).size(), ddp)
-    wrapped = DistributedDataParallel(model.config, ddp, model, disable_bucketing=True, **layouts)
+    return DistributedDataParallel(model.config, ddp, model, disable_bucketing=True, **layouts)
+
+
+def build_optimizer(model, layout, dtype=torch.bfloat16, distributed=True, lr=1e-3, min_lr=1e-5, weight_decay=0.1):
+    """DDP wrapper, optimizer with zero states, scheduler stepped 7. A list of model chunks gives a list of wrappers."""
+    if not isinstance(model, list):
+        wrapped, optimizer, scheduler = build_optimizer([model], layout, dtype, distributed, lr, min_lr, weight_decay)
+        return wrapped[0], optimizer, scheduler
+    ddp = DistributedDataParallelConfig(use_distributed_optimizer=distributed, grad_reduce_in_fp32=True, overlap_grad_reduce=False)
+    wrapped = [_wrapped(chunk, ddp, distributed) for chunk in model]
     optimizer = get_megatron_optimizer(OptimizerConfig(
         optimizer="adam", lr=lr, min_lr=min_lr, weight_decay=weight_decay, bf16=dtype == torch.bfloat16, fp16=dtype == torch.float16,
-        params_dtype=dtype, use_distributed_optimizer=distributed, adam_beta1=0.9, adam_beta2=0.95, adam_eps=1e-8, clip_grad=1.0), [wrapped])
+        params_dtype=dtype, use_distributed_optimizer=distributed, adam_beta1=0.9, adam_beta2=0.95, adam_eps=1e-8, clip_grad=1.0), wrapped)
     scheduler = OptimizerParamScheduler(
         optimizer, init_lr=0.0, max_lr=lr, min_lr=min_lr, lr_warmup_steps=0, lr_decay_steps=1000, lr_decay_style="linear", start_wd=weight_decay,
         end_wd=weight_decay, wd_incr_steps=1000, wd_incr_style="constant")
@@ -495,7 +513,9 @@ def training_args(config, layout, save, dtype=torch.bfloat16, iteration=20, opti
         attention_dropout=0.0, hidden_dropout=0.0, params_dtype=dtype, bf16=dtype == torch.bfloat16, fp16=dtype == torch.float16,
         tensor_model_parallel_size=layout.tp, pipeline_model_parallel_size=layout.pp, data_parallel_size=layout.dp, world_size=layout.world,
         context_parallel_size=1, expert_model_parallel_size=1, decoder_first_pipeline_num_layers=layout.first,
-        decoder_last_pipeline_num_layers=layout.last, pipeline_model_parallel_layout=layout.cells, virtual_pipeline_model_parallel_size=None,
+        decoder_last_pipeline_num_layers=layout.last, pipeline_model_parallel_layout=layout.cells, virtual_pipeline_model_parallel_size=layout.vpp,
+        num_virtual_stages_per_pipeline_rank=None if layout.cells else layout.vpp,
+        account_for_embedding_in_pipeline_split=layout.embedding, account_for_loss_in_pipeline_split=layout.loss,
         transformer_impl="transformer_engine", save=str(save), load=str(save), ckpt_format="torch_dist", use_dist_ckpt=True, auto_detect_ckpt_format=True,
         use_distributed_optimizer=optimizer, dist_ckpt_optim_fully_reshardable=True, ckpt_fully_parallel_save=True, async_save=False,
         save_tokenizer_assets=False, no_save_optim=not optimizer, no_save_rng=False, optimizer="adam", lr=1e-3, min_lr=1e-5, weight_decay=0.1,

@@ -57,6 +57,11 @@ def layout_words(layout):
         words += ["--first-stage-layers", layout.first]
     if layout.last is not None:
         words += ["--last-stage-layers", layout.last]
+    if layout.cells:
+        words += ["--pipeline-layout", layout.cells]
+    elif layout.vpp:
+        words += ["--vpp", layout.vpp]
+    words += ["--account-for-embedding"] * layout.embedding + ["--account-for-loss"] * layout.loss
     if layout.divisor != 128:
         words += ["--make-vocab-size-divisible-by", layout.divisor]
     return words

@@ -4,23 +4,12 @@
 #include <set>
 
 #include "dialects/mcore/args.h"
+#include "dialects/mcore/layout_args.h"
 #include "dialects/mcore/optimizer_state.h"
 #include "fmt/format.h"
 
 namespace crossdock::dialects::mcore {
 namespace {
-
-/// "Et|tt|tL": the division by explicit counts as Megatron spells it.
-std::string LayoutString(const std::vector<std::int64_t>& layers) {
-  std::string text = "E";
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    if (i > 0) text += "|";
-    text += layers[i] == 1 ? std::string("t") : fmt::format("t*{}", layers[i]);
-  }
-  return text + "L";
-}
-
-Value Optional(const std::optional<std::int64_t>& value) { return value ? Value(*value) : Value(); }
 
 /// What the run that loads reads of the run that wrote.
 void SetRunArgs(const CommonRequest& request, Value* args) {
@@ -61,6 +50,10 @@ std::set<std::string> SettledNames(const family::FamilyFile& family) {
                                  "pipeline_model_parallel_size",
                                  "virtual_pipeline_model_parallel_size",
                                  "num_layers_per_virtual_pipeline_stage",
+                                 "num_virtual_stages_per_pipeline_rank",
+                                 "account_for_embedding_in_pipeline_split",
+                                 "account_for_loss_in_pipeline_split",
+                                 "custom_pipeline_layers",
                                  "decoder_first_pipeline_num_layers",
                                  "decoder_last_pipeline_num_layers",
                                  "pipeline_model_parallel_layout"};
@@ -111,23 +104,12 @@ Value MakeNamespace(Value values) {
   return Value(std::move(space));
 }
 
-void SetParallelArgs(const layout::ParallelLayout& layout, Value* args) {
-  args->Set("tensor_model_parallel_size", Value(layout.tp));
-  args->Set("pipeline_model_parallel_size", Value(layout.pp));
-  args->Set("world_size", Value(static_cast<std::int64_t>(layout.tp) * layout.pp));
-  for (const char* one : {"data_parallel_size", "context_parallel_size", "expert_model_parallel_size"}) args->Set(one, Value(1));
-  for (const char* none : {"virtual_pipeline_model_parallel_size", "num_layers_per_virtual_pipeline_stage"}) args->Set(none, Value());
-  args->Set("decoder_first_pipeline_num_layers", Optional(layout.first_stage_layers));
-  args->Set("decoder_last_pipeline_num_layers", Optional(layout.last_stage_layers));
-  args->Set("pipeline_model_parallel_layout", layout.pipeline_layers.empty() ? Value() : Value(LayoutString(layout.pipeline_layers)));
-}
-
 Result<CommonResult> MakeCommon(const CommonRequest& request) {
   const HubState& hub = *request.hub;
   CommonResult result;
   CROSSDOCK_ASSIGN_OR_RETURN(result.args, ArgsFromConfig(*hub.family, hub.letters, hub.conditions, hub.config));
   SetModelArgs(request, &result.args);
-  SetParallelArgs(request.options->layout, &result.args);
+  SetParallelArgs(request.options->layout, *request.stages, &result.args);
   SetRunArgs(request, &result.args);
 
   result.common = Value::MakeDict();

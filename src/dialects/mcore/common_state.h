@@ -16,6 +16,7 @@ namespace crossdock::dialects::mcore {
 struct CommonRequest {
   const HubState* hub = nullptr;
   const TargetOptions* options = nullptr;
+  const layout::StageMap* stages = nullptr;
   DType params_dtype = DType::kBF16;
   std::int64_t vocab_size = 0;
   std::int64_t padded_vocab = 0;
@@ -33,8 +34,5 @@ struct CommonResult {
 
 /// An argparse.Namespace with this content.
 [[nodiscard]] Value MakeNamespace(Value values);
-
-/// The arguments that say how a checkpoint is divided; set on `args` in place.
-void SetParallelArgs(const layout::ParallelLayout& layout, Value* args);
 
 }  // namespace crossdock::dialects::mcore

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dialects/mcore/load_line.h"
 
+#include "dialects/mcore/layout_args.h"
 #include "fmt/format.h"
 
 namespace crossdock::dialects::mcore {
@@ -39,7 +40,7 @@ std::string LoadFlags(const Value& args) {
   }
   const Value* window = args.Find("window_size");
   if (window != nullptr && window->as_sequence() != nullptr) flags += " --window-size " + Window(*window);
-  return flags;
+  return flags + LayoutFlags(args);
 }
 
 }  // namespace crossdock::dialects::mcore

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file  The flags with which Megatron-LM loads a checkpoint: `--use-checkpoint-args` reads most arguments from it, and
-/// not these (megatron-core 0.19.2, training/checkpointing.py): q/k norms, epsilon, rope scaling, window, dtype.
+/// not these (megatron-core 0.19.2, training/checkpointing.py): q/k norms, epsilon, rope scaling, window, dtype,
+/// parallel sizes and layout.
 #pragma once
 
 #include <string>

@@ -11,6 +11,7 @@
 #include "dialects/mcore/extra_state.h"
 #include "dialects/mcore/inventory.h"
 #include "dialects/mcore/keys.h"
+#include "dialects/mcore/layout_args.h"
 #include "dialects/mcore/load_line.h"
 #include "dialects/mcore/mcore_dialect.h"
 #include "dialects/mcore/target_tensors.h"
@@ -52,6 +53,7 @@ class Resharder {
     }
     target_.catalog.side_files.push_back(Tracker(unit_));
     target_.catalog.format = "dcp";
+    target_.stages = stages_;
     return std::move(target_);
   }
 
@@ -76,14 +78,13 @@ class Resharder {
     return OkStatus();
   }
 
+  /// Whether the run that wrote had the very division that is asked for, however either said it.
   bool SameLayout() const {
     if (!stored_) return false;
-    const Value& args = stored_->args;
-    const layout::ParallelLayout& wanted = options_.layout;
-    return args.GetInt("tensor_model_parallel_size") == wanted.tp && args.GetInt("pipeline_model_parallel_size") == wanted.pp &&
-           args.GetInt("decoder_first_pipeline_num_layers") == wanted.first_stage_layers &&
-           args.GetInt("decoder_last_pipeline_num_layers") == wanted.last_stage_layers && wanted.pipeline_layers.empty() &&
-           !args.GetString("pipeline_model_parallel_layout");
+    const Result<layout::ParallelLayout> wrote = LayoutOfArgs(stored_->args);
+    if (!wrote || wrote->tp != options_.layout.tp) return false;
+    const Result<layout::StageMap> stages = layout::MakeStageMap(*wrote, std::max<std::int64_t>(layers_, 1));
+    return stages && stages->pp == stages_.pp && stages->chunks == stages_.chunks;
   }
 
   /// Flat buckets keep the order of the run that wrote them: under another layout they mean nothing.
@@ -244,7 +245,7 @@ class Resharder {
     const Value* space = common.Find("args");
     if (space != nullptr && stored_) {
       args = stored_->args;
-      SetParallelArgs(options_.layout, &args);
+      SetParallelArgs(options_.layout, stages_, &args);
       args.Set("iteration", Value(unit_.iteration));
       if (no_rng_) args.Set("no_save_rng", Value(true));  // else a run of this layout asks for random state
       common.Set("args", MakeNamespace(args));

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "dialects/dialect.h"
-#include "layout/stage_map.h"
 
 namespace crossdock::dialects::mcore {
 

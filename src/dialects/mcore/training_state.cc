@@ -6,6 +6,7 @@
 
 #include "base/endian.h"
 #include "dialects/mcore/args.h"
+#include "dialects/mcore/layout_args.h"
 #include "dialects/mcore/target_unit.h"
 #include "fmt/format.h"
 
@@ -151,8 +152,16 @@ Value ReadLayout(const Catalog& catalog, const Value* args) {
       {"tensor_model_parallel_size", "tp"},       {"pipeline_model_parallel_size", "pp"},
       {"virtual_pipeline_model_parallel_size", "vpp"}, {"expert_model_parallel_size", "ep"},
       {"decoder_first_pipeline_num_layers", "first_stage_layers"}, {"decoder_last_pipeline_num_layers", "last_stage_layers"},
-      {"pipeline_model_parallel_layout", "pipeline_layout"}, {"world_size", "world_size"}, {"data_parallel_size", "dp"}};
+      {"account_for_embedding_in_pipeline_split", "account_for_embedding"}, {"account_for_loss_in_pipeline_split", "account_for_loss"},
+      {"custom_pipeline_layers", "pipeline_layers"}, {"world_size", "world_size"}, {"data_parallel_size", "dp"}};
   for (const auto& [name, as] : kNames) Copy(args, name, as, &layout);
+  if (args != nullptr) {  // a list or an object of Megatron's says its layout as a string too
+    const Result<layout::ParallelLayout> said = LayoutOfArgs(*args);
+    if (said && !said->pipeline_layout.empty()) layout.Set("pipeline_layout", said->pipeline_layout);
+  }
+  for (const char* ordinary : {"account_for_embedding", "account_for_loss"}) {
+    if (const Value* value = layout.Find(ordinary); value != nullptr && value->as_bool() != nullptr && !*value->as_bool()) layout.Erase(ordinary);
+  }
   if (const Value* common = CommonState(catalog)) {
     if (const Value* metadata = common->Find("content_metadata")) Copy(metadata, "distrib_optim_sharding_type", "optimizer_sharding", &layout);
   }

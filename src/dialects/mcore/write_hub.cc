@@ -100,8 +100,9 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
   CROSSDOCK_ASSIGN_OR_RETURN(TargetTensors tensors, MakeTargetTensors(hub, binding, stages, options));
 
   TargetState target;
+  target.stages = stages;
   CROSSDOCK_ASSIGN_OR_RETURN(const TargetUnit unit, ChooseUnit(options, hub.counters.step));
-  CROSSDOCK_ASSIGN_OR_RETURN(CommonResult common, MakeCommon({&hub, &options, tensors.params_dtype, vocabulary.size, vocabulary.padded, tensors.with_optimizer, unit.iteration}));
+  CROSSDOCK_ASSIGN_OR_RETURN(CommonResult common, MakeCommon({&hub, &options, &stages, tensors.params_dtype, vocabulary.size, vocabulary.padded, tensors.with_optimizer, unit.iteration}));
   target.unit_name = unit.name;
   target.notices = std::move(tensors.notices);
   for (std::string& notice : common.notices) target.notices.push_back(std::move(notice));

@@ -112,5 +112,24 @@ TEST(ConvertOptionsOf, RefusesContradictions) {
   EXPECT_THAT(Build({"convert", "a", "b", "--model-type", "BERT"}), IsError(ErrorCode::kUnsupported, HasSubstr("`BERT`")));
 }
 
+TEST(ConvertLayout, TakesEverySpellingOfADivision) {
+  for (const char* spelling : {"--vpp=2", "--num-virtual-stages-per-pipeline-rank=2", "--target_num_virtual_stages_per_pipeline_rank=2"}) {
+    ASSERT_OK_AND_ASSIGN(const ConvertOptions options, Build({"convert", "a", "b", "--to", "megatron", "--pp", "2", spelling}));
+    EXPECT_EQ(options.layout.vpp, 2) << spelling;
+    EXPECT_TRUE(options.layout.given);
+  }
+  for (const char* spelling : {"--pipeline-layout", "--pipeline-model-parallel-layout", "--pipeline_model_parallel_layout"}) {
+    ASSERT_OK_AND_ASSIGN(const ConvertOptions options, Build({"convert", "a", "b", "--to", "megatron", spelling, "Et|tL"}));
+    EXPECT_EQ(options.layout.pipeline_layout, "Et|tL") << spelling;
+  }
+  ASSERT_OK_AND_ASSIGN(const ConvertOptions sized, Build({"convert", "a", "b", "--to", "megatron", "--num-layers-per-virtual-pipeline-stage", "3"}));
+  EXPECT_EQ(sized.layout.layers_per_virtual_stage, 3);
+  ASSERT_OK_AND_ASSIGN(const ConvertOptions counted, Build({"convert", "a", "b", "--to", "megatron", "--account-for-embedding-in-pipeline-split", "--account-for-loss"}));
+  EXPECT_TRUE(counted.layout.account_for_embedding);
+  EXPECT_TRUE(counted.layout.account_for_loss);
+  ASSERT_OK_AND_ASSIGN(const ConvertOptions off, Build({"convert", "a", "b", "--to", "hf", "--account_for_embedding=false", "--vpp", "1"}));
+  EXPECT_FALSE(off.layout.account_for_embedding);
+}
+
 }  // namespace
 }  // namespace crossdock::cli

@@ -29,7 +29,7 @@ TEST(Summary, TellsThePlanWithTheTotalFirst) {
   ASSERT_OK_AND_ASSIGN(const Target target, PrepareTarget(model.source, options));
   const Report report = MakePlanReport(model.source, target, options, 1000);
   EXPECT_TRUE(report.text.starts_with("total ")) << report.text;
-  EXPECT_THAT(report.text, HasSubstr("pipeline stages:\n  stage 0: layers 0 to 2\n  stage 1: layers 3 to 3\n"));
+  EXPECT_THAT(report.text, HasSubstr("pipeline stages:\n  stage 0: layers 0 to 2, embedding\n  stage 1: layer 3, head\n"));
   EXPECT_THAT(report.text, HasSubstr("1000 bytes free: NOT ENOUGH\n"));
   EXPECT_THAT(report.text, HasSubstr("load it with:\n  --load 'a place' "));
   ASSERT_OK_AND_ASSIGN(const Value json, ParseJson(report.json));

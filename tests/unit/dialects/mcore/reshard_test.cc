@@ -58,6 +58,47 @@ TEST(ReshardTest, ChunksAreThoseOfAConversionFromTheHub) {
   }
 }
 
+/// Under virtual stages a rank holds layers that do not follow each other, embedding and head where the chunks put them.
+TEST(ReshardTest, ChunksFollowTheStageMap) {
+  ASSERT_OK_AND_ASSIGN(const HubState hub, HfHub("qwen2", TinyConfig("qwen2", 5)));
+  TargetOptions options;
+  options.layout.pp = 2;
+  options.layout.pipeline_layout = "Et|t*2||t*2L";
+  ASSERT_OK_AND_ASSIGN(const TargetState written, WriteHub(hub, options));
+  ASSERT_OK_AND_ASSIGN(const TargetState again, Reshard(written.catalog, options));
+  EXPECT_EQ(written.stages.chunks, again.stages.chunks);
+  const std::vector<std::int32_t> stage_of = {0, 1, 1, 1, 1};
+  for (const TargetState* target : {&written, &again}) {
+    const Entry* matrix = FindEntry(target->catalog, "decoder.layers.mlp.linear_fc1.weight");
+    ASSERT_NE(matrix, nullptr);
+    for (const Chunk& chunk : matrix->chunks) EXPECT_EQ(chunk.shard, stage_of[static_cast<std::size_t>(chunk.box.offsets[0])]);
+    EXPECT_EQ(FindEntry(target->catalog, "embedding.word_embeddings.weight")->chunks[0].shard, 0);
+    EXPECT_EQ(FindEntry(target->catalog, "output_layer.weight")->chunks[0].shard, 1);
+    EXPECT_EQ(FindEntry(target->catalog, "decoder.final_layernorm.weight")->chunks[0].shard, 1);
+  }
+  options.layout = {};
+  options.layout.pp = 2;
+  options.layout.vpp = 2;
+  ASSERT_OK_AND_ASSIGN(const HubState even, HfHub("qwen2", TinyConfig("qwen2", 4)));
+  ASSERT_OK_AND_ASSIGN(const TargetState interleaved, WriteHub(even, options));
+  for (const Chunk& chunk : FindEntry(interleaved.catalog, "decoder.layers.mlp.linear_fc1.weight")->chunks) EXPECT_EQ(chunk.shard, chunk.box.offsets[0] % 2);
+}
+
+/// Random state is kept when the division is the same, however it is said.
+TEST(ReshardTest, ALayoutSaidInAnotherWayIsTheSame) {
+  Value args = TinyArgs(4);
+  args.Set("pipeline_model_parallel_size", 2);
+  args.Set("pipeline_model_parallel_layout", "Ett|ttL");
+  Catalog source = McoreSource("llama", args);
+  source.objects["object:rng_state/shard_0.0_1.2"] = Value(5);
+  ASSERT_OK_AND_ASSIGN(const TargetState same, Reshard(source, Layout(2, 2)));
+  EXPECT_TRUE(same.catalog.objects.contains("object:rng_state/shard_0.0_1.2"));
+  TargetOptions other = Layout(2, 2);
+  other.layout.vpp = 2;
+  ASSERT_OK_AND_ASSIGN(const TargetState changed, Reshard(source, other));
+  EXPECT_FALSE(changed.catalog.objects.contains("object:rng_state/shard_0.0_1.2"));
+}
+
 TEST(ReshardTest, UnknownKeysSurviveWhole) {
   Catalog source = McoreSource("llama", TinyArgs());
   AddEntry(&source, "adapter.something.weight", DType::kF16, {7, 3});
