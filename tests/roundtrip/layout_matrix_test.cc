@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Families x formats x layouts: full state -> format -> full state, every byte of weights and Adam state compared; and
-// from each layout to the next within a format. A format joins with a line in kFormats.
+// from each layout to the next within a format (from copy to copy in one without layouts). A format joins with a line in kFormats.
 #include "convert/job.h"
 #include "convert/source.h"
 #include "convert/target.h"
@@ -47,7 +47,7 @@ LayoutOptions LayoutFor(const Format& format, int tp, const Division& division) 
 }
 
 /// One conversion inside `storage`; returns what the target said of its stages.
-Result<layout::StageMap> Run(io::MemoryStorage& storage, const std::string& from, const std::string& to, const char* format, const LayoutOptions& layout) {
+Result<layout::StageMap> ConvertIn(io::MemoryStorage& storage, const std::string& from, const std::string& to, const char* format, const LayoutOptions& layout) {
   ConvertOptions options;
   options.source = from;
   options.target = to;
@@ -90,11 +90,12 @@ TEST_P(LayoutMatrix, EveryLayoutComesBack) {
   const Format format = std::get<0>(GetParam());
   for (const int tp : {1, 2, 4}) {
     for (const Division& division : kDivisions) {
+      if (!format.layouts && (tp > 1 || division.chunks > 1)) continue;
       SCOPED_TRACE(std::string(division.label) + " tp" + std::to_string(tp));
       const std::string place = "/w/" + std::string(division.label) + std::to_string(tp);
-      ASSERT_OK_AND_ASSIGN(const layout::StageMap stages, Run(storage_, "/w/source", place, format.name, LayoutFor(format, tp, division)));
-      if (format.layouts) EXPECT_EQ(static_cast<int>(stages.chunks.size()), division.chunks);
-      ASSERT_THAT(Run(storage_, place, place + "-back", "full-state", {}), IsOk());
+      ASSERT_OK_AND_ASSIGN(const layout::StageMap stages, ConvertIn(storage_, "/w/source", place, format.name, LayoutFor(format, tp, division)));
+      EXPECT_EQ(static_cast<int>(stages.chunks.size()), format.layouts ? division.chunks : 0);
+      ASSERT_THAT(ConvertIn(storage_, place, place + "-back", "full-state", {}), IsOk());
       ExpectSame(expected_, ReadTensors(storage_.Files(place + "-back")));
     }
   }
@@ -102,20 +103,19 @@ TEST_P(LayoutMatrix, EveryLayoutComesBack) {
 
 TEST_P(LayoutMatrix, LayoutsFollowEachOther) {
   const Format format = std::get<0>(GetParam());
-  if (!format.layouts) return;
   std::string before = "/w/source";
   int number = 0;
   for (const auto& [tp, division] : {std::pair{2, 2}, {1, 1}, {4, 3}, {2, 0}, {1, 3}, {4, 2}, {1, 0}}) {
     const std::string place = "/w/step" + std::to_string(number++);
-    ASSERT_THAT(Run(storage_, before, place, format.name, LayoutFor(format, tp, kDivisions[division])), IsOk()) << place;
+    ASSERT_THAT(ConvertIn(storage_, before, place, format.name, LayoutFor(format, tp, kDivisions[division])), IsOk()) << place;
     before = place;
   }
-  ASSERT_THAT(Run(storage_, before, "/w/back", "full-state", {}), IsOk());
+  ASSERT_THAT(ConvertIn(storage_, before, "/w/back", "full-state", {}), IsOk());
   ExpectSame(expected_, ReadTensors(storage_.Files("/w/back")));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, LayoutMatrix, ::testing::Combine(::testing::ValuesIn(kFormats), ::testing::ValuesIn(kFamilies)), [](const auto& info) {
-  std::string name = std::string(std::get<0>(info.param).name) + "_" + std::get<1>(info.param).label;
+INSTANTIATE_TEST_SUITE_P(All, LayoutMatrix, ::testing::Combine(::testing::ValuesIn(kFormats), ::testing::ValuesIn(kFamilies)), [](const auto& cell) {
+  std::string name = std::string(std::get<0>(cell.param).name) + "_" + std::get<1>(cell.param).label;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 });
