@@ -82,7 +82,7 @@ def load_rank(rank, step, config, parameters, state, layout, dtype):
                 tensor.zero_()
     loaded = env.dist_checkpointing.load(sharded, str(step))
     for key, chunk in zip(_keys(chunks), chunks):
-        chunk.load_state_dict(loaded[key], strict=True)
+        chunk.load_state_dict(loaded.get(key, {}), strict=True)  # an empty stage leaves no key, as training expects
     optimizer.load_state_dict(loaded["optimizer"])
     problems, count, padded = [], 0, layout.padded(config["vocab_size"])
     weights = to_megatron(parameters, config, padded)

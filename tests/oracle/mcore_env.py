@@ -298,7 +298,8 @@ def run_ranks(world, function, *arguments, timeout=240):
         bad = [(rank, text) for rank, (state, text) in enumerate(outcomes) if state == "failed"]
         bad = bad or [(rank, text) for rank, (state, text) in enumerate(outcomes) if state != "ok"]
         if bad:
-            rank, text = bad[0]
+            # A peer of the rank that failed reports its connection only.
+            rank, text = next((one for one in bad if "third_party/gloo" not in one[1]), bad[0])
             with open(os.path.join(folder, f"log.{rank}"), errors="replace") as file:
                 log = file.read()[-3000:]
             raise RankFailure(f"rank {rank} of {world}: {text}\n--- its output ---\n{log}")
