@@ -338,6 +338,7 @@ class Converter {
       out_.exprs.push_back(std::move(expr));
     }
     out_.catalog.side_files = std::move(global_.catalog.side_files);
+    out_.stages = std::move(global_.stages);
     out_.unit_name = std::move(global_.unit_name);
     out_.left_out = std::move(global_.left_out);
     out_.notices = std::move(global_.notices);
@@ -362,27 +363,13 @@ class Converter {
   int shard_ = 0;
 };
 
-/// The words of the run that loads: another form, the same ranks, no random state, and the optimizer as it was written.
-void Adapt(const layout::ParallelLayout& layout, const Value& args, bool release, bool distributed, std::vector<std::string>* lines) {
+/// The words of the run that loads: another form, no random state, and the optimizer as it was written.
+void Adapt(bool release, bool distributed, std::vector<std::string>* lines) {
   if (lines->empty()) return;
   std::string& line = lines->front();
   constexpr std::string_view kDistributed = " --use-distributed-optimizer";
   if (const std::size_t at = line.find(kDistributed); at != std::string::npos && !distributed) line.erase(at, kDistributed.size());
-  line += fmt::format(" --ckpt-format torch --tensor-model-parallel-size {} --pipeline-model-parallel-size {}", layout.tp, layout.pp);
-  constexpr std::array kDivision = {
-      std::pair{"decoder_first_pipeline_num_layers", "--decoder-first-pipeline-num-layers"},
-      std::pair{"decoder_last_pipeline_num_layers", "--decoder-last-pipeline-num-layers"},
-      std::pair{"num_layers_per_virtual_pipeline_stage", "--num-layers-per-virtual-pipeline-stage"},
-      std::pair{"num_virtual_stages_per_pipeline_rank", "--num-virtual-stages-per-pipeline-rank"},
-  };
-  for (const auto& [name, option] : kDivision) {
-    if (const std::optional<std::int64_t> value = args.GetInt(name)) line += fmt::format(" {} {}", option, *value);
-  }
-  if (const std::optional<std::string> cells = args.GetString("pipeline_model_parallel_layout")) {
-    line += fmt::format(" --pipeline-model-parallel-layout '{}'", *cells);
-  }
-  if (layout.account_for_embedding) line += " --account-for-embedding-in-pipeline-split";
-  if (layout.account_for_loss) line += " --account-for-loss-in-pipeline-split";
+  line += " --ckpt-format torch";
   if (!release) line += " --no-load-rng";
 }
 
@@ -391,7 +378,6 @@ void Adapt(const layout::ParallelLayout& layout, const Value& args, bool release
 Result<TargetState> ToLegacy(TargetState global, const layout::ParallelLayout& layout, bool distributed) {
   const auto common = global.catalog.objects.find("common");
   bool with_optimizer = false;
-  Value args;
   for (const Entry& entry : global.catalog.entries) with_optimizer = with_optimizer || ParseTensorKey(entry.name).kind != TensorKey::Kind::kModel;
   if (common != global.catalog.objects.end()) {
     if (std::optional<StoredArgs> stored = ReadStoredArgs(global.catalog)) {
@@ -399,12 +385,11 @@ Result<TargetState> ToLegacy(TargetState global, const layout::ParallelLayout& l
       stored->args.Set("use_dist_ckpt", Value(false));
       stored->args.Set("use_distributed_optimizer", Value(distributed && with_optimizer));
       stored->args.Set("no_save_rng", Value(true));
-      args = stored->args;
       common->second.Set("args", MakeNamespace(std::move(stored->args)));
     }
   }
   CROSSDOCK_ASSIGN_OR_RETURN(TargetState out, Converter(std::move(global), layout, distributed).Run());
-  Adapt(layout, args, out.unit_name == "release", distributed, &out.load_line);
+  Adapt(out.unit_name == "release", distributed, &out.load_line);
   return out;
 }
 

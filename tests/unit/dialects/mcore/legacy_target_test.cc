@@ -58,7 +58,7 @@ TEST(LegacyTarget, EveryRankHoldsItsLayersAndRows) {
   const std::vector<std::string> names = ModelNames(target, last);
   EXPECT_EQ(names.front(), "decoder.layers.0.self_attention.core_attention._extra_state");
   EXPECT_EQ(names.back(), "output_layer._extra_state");
-  EXPECT_THAT(target.load_line.at(0), AllOf(HasSubstr("--ckpt-format torch --tensor-model-parallel-size 2"), HasSubstr("--no-load-rng"), HasSubstr("--no-load-optim"),
+  EXPECT_THAT(target.load_line.at(0), AllOf(HasSubstr("--tensor-model-parallel-size 2"), HasSubstr("--ckpt-format torch"), HasSubstr("--no-load-rng"), HasSubstr("--no-load-optim"),
                                             HasSubstr("--decoder-first-pipeline-num-layers 1")));
 }
 
