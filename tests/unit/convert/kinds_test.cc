@@ -19,8 +19,8 @@ TEST(Kinds, ListsEveryFormatOnce) {
 TEST(Kinds, RefusesWhatItCannotWriteOrRead) {
   ASSERT_OK_AND_ASSIGN(const formats::Kind hf, ParseTargetKind("hf"));
   EXPECT_EQ(hf, formats::Kind::kHf);
-  EXPECT_THAT(ParseTargetKind("megatron-legacy"), IsError(ErrorCode::kUnsupported, StrEq(
-      "this version cannot write `megatron-legacy`; expected one of `hf`, `full-state`, `megatron`")));
+  EXPECT_THAT(ParseTargetKind("tunix"), IsError(ErrorCode::kUnsupported, StrEq(
+      "this version cannot write `tunix`; expected one of `hf`, `full-state`, `megatron`, `megatron-legacy`")));
   EXPECT_THAT(ParseTargetKind("gguf"), IsError(ErrorCode::kUsage, HasSubstr("found `gguf`")));
   EXPECT_THAT(ParseSourceKind("tunix"), IsError(ErrorCode::kUnsupported, HasSubstr("cannot read `tunix`")));
   ASSERT_OK_AND_ASSIGN(const auto none, ParseSourceKind(std::nullopt));
