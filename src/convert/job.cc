@@ -8,8 +8,10 @@
 #include <chrono>
 #include <map>
 
+#include "convert/config_family.h"
 #include "convert/kinds.h"
 #include "convert/receipt.h"
+#include "convert/replaced.h"
 #include "execute/executor.h"
 #include "io/staging.h"
 
@@ -191,6 +193,8 @@ class Run {
     Tell(hooks_, "opening the result");
     CROSSDOCK_ASSIGN_OR_RETURN(Source result, OpenResult(storage_, dir, target_.kind, target_));
     CROSSDOCK_ASSIGN_OR_RETURN(result_.outcome.reopened, CountAgain(target_.placement.catalog, result.reader->catalog(), dir));
+    const bool chosen = options_.family.has_value() || options_.rules.has_value();
+    CROSSDOCK_RETURN_IF_ERROR(CheckResultFamily(result.reader->catalog(), source_.hub, chosen));
     if (!options_.verify) return OkStatus();
     SourceRequest request;
     request.allow = options_.allow;
@@ -259,11 +263,16 @@ Result<Source> OpenResult(io::Storage& storage, const std::string& dir, formats:
 
 Result<JobResult> RunJob(const Source& source, Target* target, io::Storage& storage, const ConvertOptions& options,
                          const Hooks& hooks) {
+  std::optional<std::string> replaced;
+  if (options.force) {
+    CROSSDOCK_ASSIGN_OR_RETURN(replaced, WhatIsReplaced(storage, target->unit));
+  }
   CROSSDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<io::Staging> staging,
                              io::Staging::Begin(storage, target->unit, {options.force, options.resume}));
   Run run(source, target, storage, options, hooks);
   const Status status = run.InStaging(*staging);
   JobResult result = run.Take();
+  result.outcome.replaced = std::move(replaced);
   if (!status) {
     Error error = status.error();
     if (error.code == ErrorCode::kCancelled) {

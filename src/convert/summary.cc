@@ -318,6 +318,7 @@ Report MakeSummary(const Source& source, const Target& target, const ConvertOpti
   out.text = "converted\n" + EndsText(source, target, options) + SharedText(shared, options);
   out.text += fmt::format("{} tensors in {} files ({}), opened again and counted{}\n", outcome.reopened, shared.files.size(),
                           HumanBytes(SumOf(shared.files)), outcome.verified ? "; every tensor compared with the source" : "");
+  if (outcome.replaced) out.text += fmt::format("replaced: the `{}` checkpoint that lay there before\n", *outcome.replaced);
   if (outcome.report.tasks_resumed != 0) {
     out.text += fmt::format("{} of {} pieces were there from the interrupted run\n", outcome.report.tasks_resumed, target.plan.tasks.size());
   }
@@ -334,6 +335,7 @@ Report MakeSummary(const Source& source, const Target& target, const ConvertOpti
   json.Set("peak_memory", outcome.measures.peak_rss);
   json.Set("peak_anonymous", outcome.measures.peak_anonymous);
   json.Set("tasks_resumed", outcome.report.tasks_resumed);
+  json.Set("replaced", outcome.replaced ? Value(*outcome.replaced) : Value());
   json.Set("reopened_tensors", outcome.reopened);
   json.Set("verified", outcome.verified);
   json.Set("load", StringList(LoadLines(target)));

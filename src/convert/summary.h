@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct Outcome {
   bool verified = false;            ///< --verify compared everything
   std::int64_t reopened = 0;        ///< tensors counted in the result when it was opened again
   std::int64_t copied_files = 0;
+  std::optional<std::string> replaced;  ///< --force: the format of what lay at the target before
 };
 
 /// Source, target and everything both sides reported, before and after the run.

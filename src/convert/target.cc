@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "convert/config_family.h"
 #include "convert/kinds.h"
 #include "convert/layout_options.h"
 #include "dialects/hf/hf_dialect.h"
@@ -75,6 +76,10 @@ Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, const Co
   out.max_shard_bytes = options.max_shard_bytes;
   out.params_from_master = options.params_from == "master";
   if (source.reference) {
+    // What a checkpoint of ours carries along is its own; what the user names must fit it.
+    if (options.hf_template) {
+      CROSSDOCK_RETURN_IF_ERROR(CheckTemplateFamily(*source.reference, source.hub, options.family.has_value() || options.rules.has_value()));
+    }
     out.template_config = source.reference->config;
     out.template_order = source.reference->order;
     out.template_side_files = source.reference->side_files;

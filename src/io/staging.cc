@@ -20,6 +20,14 @@ Result<bool> IsTaken(Storage& storage, const std::string& path) {
   return storage.ReadLink(path).has_value();
 }
 
+/// A directory of no entries: what `mkdir` made for the target beforehand. A link to one is somebody's arrangement.
+Result<bool> IsEmptyDir(Storage& storage, const std::string& path) {
+  const auto info = storage.Stat(path);
+  if (!info || info->kind != FileKind::kDirectory || info->is_symlink) return false;
+  CROSSDOCK_ASSIGN_OR_RETURN(const auto entries, storage.List(path));
+  return entries.empty();
+}
+
 /// The directory with this inode is at `path`.
 Result<bool> IsTree(Storage& storage, const std::string& path, std::uint64_t inode) {
   const auto info = storage.Stat(path);
@@ -112,7 +120,8 @@ Status DirStaging::Start(const StagingOptions& options) {
     return OkStatus();
   }
   CROSSDOCK_ASSIGN_OR_RETURN(const bool taken, IsTaken(storage_, places_.target));
-  if (taken && !options.replace) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const bool empty, IsEmptyDir(storage_, places_.target));
+  if (taken && !empty && !options.replace) {
     return MakeError(ErrorCode::kUsage, "the target exists already")
         .WithPath(places_.target)
         .WithHint("choose another target, or replace this one with --force");

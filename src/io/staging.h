@@ -42,7 +42,7 @@ struct Marker {
 class Staging {
  public:
   /// Finishes an interrupted commit if its record is there, checks that `target` may be written (kUsage with
-  /// hint `--force` when it exists), makes missing parents, locks, makes or takes over the staging directory.
+  /// hint `--force` when it exists and is no empty directory), makes missing parents, locks, makes or takes over the staging directory.
   /// Without `resume`, or when it has no journal, a left-over staging directory is removed first.
   /// On an error nothing that Begin made is left behind.
   [[nodiscard]] static Result<std::unique_ptr<Staging>> Begin(Storage& storage, const std::string& target,

@@ -421,15 +421,23 @@ class SideFilesAndConfig(Case):
         self.model("hf", rope_scaling={"rope_type": "spiral", "factor": 2.0})
         self.refused("m", "convert", "hf", "m", "--to", "megatron", says=["spiral"])
 
+    def test_a_template_of_another_family_is_refused(self):
+        self.run_tool("demo", "demo")
+        self.megatron("m", "demo/full-state")
+        checkpoint.write(self.path("llama"))
+        for source in ("demo/hf", "demo/full-state", "m"):
+            self.refused("out", "convert", source, "out", "--to", "hf", "--hf-template", "llama", "--verify",
+                         says=["the template is a llama, the source a qwen3"], expect=2)
+
     def test_b128_equal_weights_and_another_model(self):
         self.model("a")
         self.model("b", rope_theta=50000.0, eos_token_id=7)
         with open(self.path("b", "tokenizer.json"), "ab") as out:
             out.write(b"\n")
-        done = self.run_tool("verify", "a", "b", "--report", "report.json")
-        self.assertIn("the configuration differs", done.stdout)
+        done = self.run_tool("verify", "a", "b", "--report", "report.json", expect=1)
+        self.assertIn("equal tensors, but the configuration changes the output", done.stdout)
         report = checkpoint.read_json(self.path("report.json"))
-        self.assertTrue(report["passed"])
+        self.assertEqual((report["passed"], report["num_different"]), (False, 0))
         keys = [row["key"] for row in report["config_differences"]]
         self.assertEqual(keys[0], "rope_theta", "the most consequential difference comes first")
         self.assertIn("eos_token_id", keys)

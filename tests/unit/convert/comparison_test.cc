@@ -41,6 +41,15 @@ TEST(Comparison, KnowsSpellingsThatMeanTheSame) {
               ElementsAre("rope_scaling"));
 }
 
+TEST(Comparison, TakesSilenceForTheDefault) {
+  const char* silent = R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "layer_types": ["full_attention"]})";
+  const char* spoken = R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 16,
+                           "rope_theta": 10000, "attention_bias": false, "tie_word_embeddings": false, "hidden_act": "silu"})";
+  EXPECT_THAT(Keys(silent, spoken), IsEmpty());
+  EXPECT_THAT(Keys(silent, R"({"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "head_dim": 32, "mlp_bias": true})"),
+              ElementsAre("head_dim", "mlp_bias"));
+}
+
 TEST(Comparison, ComparesTokenizersByBytes) {
   ASSERT_OK_AND_ASSIGN(const DemoModel a, MakeDemoModel());
   ASSERT_OK_AND_ASSIGN(DemoModel b, MakeDemoModel());
@@ -67,7 +76,12 @@ TEST(Comparison, ReportsInTextJsonAndRemarks) {
   EXPECT_THAT(ParseJson(report.json), IsOk());
   comparison.passed = true;
   comparison.config_differences = {{"rope_theta", "1", "2", 2}};
-  EXPECT_TRUE(ComparisonReport(comparison, {}).text.starts_with("equal tensors, but the configuration differs\n"));
+  const Report other = ComparisonReport(comparison, {});
+  EXPECT_FALSE(other.equal);
+  EXPECT_TRUE(other.text.starts_with("DIFFERENT: equal tensors, but the configuration changes the output\n")) << other.text;
+  EXPECT_THAT(other.json, HasSubstr("\"passed\": false"));
+  comparison.config_differences = {{"eos_token_id", "1", "2", 1}};
+  EXPECT_TRUE(ComparisonReport(comparison, {}).equal);
 }
 
 }  // namespace

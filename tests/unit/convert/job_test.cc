@@ -67,6 +67,22 @@ TEST(Job, RefusesAnExistingTargetAndReplacesWithForce) {
   EXPECT_THAT(storage.Files("/w/out").at("model.safetensors"), HasSubstr("optim/adam_mu/"));
 }
 
+TEST(Job, ReplacesNothingButCheckpointsAndSaysSo) {
+  ASSERT_OK_AND_ASSIGN(const DemoModel model, MakeDemoModel());
+  io::MemoryStorage storage;
+  ASSERT_THAT(io::MakeDirs(storage, "/w/out"), IsOk());
+  ASSERT_THAT(RunInMemory(model, storage, To("hf")), IsOk());  // an empty directory needs no --force
+  ConvertOptions force = To("hf");
+  force.force = true;
+  ASSERT_OK_AND_ASSIGN(const JobResult again, RunInMemory(model, storage, force));
+  EXPECT_EQ(again.outcome.replaced, "hf");
+  io::MemoryStorage home;
+  ASSERT_THAT(io::MakeDirs(home, "/w/out"), IsOk());
+  ASSERT_THAT(io::WriteSmallFile(home, "/w/out/thesis.tex", "x"), IsOk());
+  EXPECT_THAT(RunInMemory(model, home, force), IsError(ErrorCode::kUsage, HasSubstr("`thesis.tex`")));
+  EXPECT_EQ(home.Files("/w").size(), 1U);
+}
+
 TEST(Job, TellsWhenTheDiskIsTooSmallAndLeavesNothing) {
   ASSERT_OK_AND_ASSIGN(const DemoModel model, MakeDemoModel());
   io::MemoryStorage storage;
