@@ -101,13 +101,22 @@ std::vector<std::string> LoadLines(const Target& target) {
   const std::string& path = WritesMegatron(target.kind) ? target.root : target.unit;
   std::vector<std::string> lines = target.state.load_line;
   for (std::string& line : lines) {
-    const std::size_t at = line.find("TARGET");
-    if (at == std::string::npos) continue;
-    const bool quoted = at > 0 && line[at - 1] == '"';
     const bool plain = path.find_first_of(" \t\n'\"$&;()<>|*?`\\") == std::string::npos;
-    line.replace(at, 6, quoted || plain ? Printable(path, 4096) : "'" + Printable(path, 4096) + "'");
+    for (std::size_t at = line.find("TARGET"); at != std::string::npos;) {
+      const bool quoted = at > 0 && line[at - 1] == '"';
+      const std::string shown = quoted || plain ? Printable(path, 4096) : "'" + Printable(path, 4096) + "'";
+      line.replace(at, 6, shown);
+      at = line.find("TARGET", at + shown.size());
+    }
   }
   return lines;
+}
+
+/// Megatron's legacy files and other formats hold for their own layout.
+std::string AnyLayoutText(const Target& target, const ConvertOptions& options) {
+  const bool one = options.layout.tp == 1 && options.layout.pp == 1;
+  if (target.kind != formats::Kind::kMegatron || one) return "";
+  return "any tensor- and pipeline-parallel sizes load it: Megatron divides torch_dist anew when loading\n";
 }
 
 std::string TargetStepText(const Target& target) {
@@ -325,7 +334,7 @@ Report MakeSummary(const Source& source, const Target& target, const ConvertOpti
   out.text += fmt::format("{} read, {} written in {:.2f} s, {}/s; peak memory {} ({} anonymous)\n",
                           HumanBytes(outcome.report.bytes_read), HumanBytes(outcome.report.bytes_written), seconds, HumanBytes(rate),
                           HumanBytes(outcome.measures.peak_rss), HumanBytes(outcome.measures.peak_anonymous));
-  out.text += fmt::format("load it with:\n  {}\n", fmt::join(LoadLines(target), "\n  "));
+  out.text += AnyLayoutText(target, options) + fmt::format("load it with:\n  {}\n", fmt::join(LoadLines(target), "\n  "));
 
   Value json = EndsJson("convert", source, target, options, shared);
   json.Set("bytes_read", outcome.report.bytes_read);
@@ -365,7 +374,7 @@ Report MakePlanReport(const Source& source, const Target& target, const ConvertO
   out.text += fmt::format("disk      {} bytes needed, {} bytes free{}\n", needed, free_bytes, needed > free_bytes ? ": NOT ENOUGH" : "");
   out.text += fmt::format("memory    {} expected at the peak, with {} threads; --memory is {}\n", HumanBytes(target.plan.peak_memory),
                           target.threads, HumanBytes(options.memory));
-  out.text += fmt::format("load it with:\n  {}\n", fmt::join(LoadLines(target), "\n  "));
+  out.text += AnyLayoutText(target, options) + fmt::format("load it with:\n  {}\n", fmt::join(LoadLines(target), "\n  "));
 
   Value json = EndsJson("plan", source, target, options, shared);
   json.Set("files", std::move(files));

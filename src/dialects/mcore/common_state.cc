@@ -4,6 +4,7 @@
 #include <set>
 
 #include "dialects/mcore/args.h"
+#include "dialects/mcore/known_args.h"
 #include "dialects/mcore/layout_args.h"
 #include "dialects/mcore/optimizer_state.h"
 #include "fmt/format.h"
@@ -65,10 +66,23 @@ std::set<std::string> SettledNames(const family::FamilyFile& family) {
   return names;
 }
 
+/// A name close to a known one is a typing error; any other may be a fork's own argument.
+Status CheckSetName(const std::string& name, const Value& args, std::vector<std::string>* notices) {
+  if (IsMegatronArgument(name) || args.Find(name) != nullptr) return OkStatus();
+  const std::string_view nearest = NearestMegatronArgument(name);
+  if (nearest.empty()) {
+    notices->push_back(fmt::format("--set {}: no argument of Megatron-LM has this name; it is stored as given", Printable(name)));
+    return OkStatus();
+  }
+  return MakeError(ErrorCode::kUsage, fmt::format("--set names no argument of Megatron: {}", Printable(name)))
+      .WithHint(fmt::format("did you mean `{}`?", nearest));
+}
+
 /// --set fills what the source does not say and changes what a run may choose; it cannot contradict the tensors.
-Status ApplySetArgs(const CommonRequest& request, Value* args) {
+Status ApplySetArgs(const CommonRequest& request, Value* args, std::vector<std::string>* notices) {
   const std::set<std::string> settled = SettledNames(*request.hub->family);
   for (const auto& [name, text] : request.options->set_args) {
+    CROSSDOCK_RETURN_IF_ERROR(CheckSetName(name, *args, notices));
     Value value = ParseArgument(text);
     const Value* now = args->Find(name);
     if (settled.contains(name) && now != nullptr && ToJson(*now) != ToJson(value)) {
@@ -120,13 +134,12 @@ Result<CommonResult> MakeCommon(const CommonRequest& request) {
     for (const auto& [key, value] : state.run_args.as_dict()->items) result.args.Set(*key.as_string(), value);
     result.common.Set("optimizer", std::move(state.optimizer));
     result.common.Set("opt_param_scheduler", std::move(state.scheduler));
-    result.optimizer_flags = std::move(state.flags);
     result.notices = std::move(state.notices);
     if (!hub.counters.consumed_train_samples) {
       result.notices.push_back("consumed_train_samples is not known and stored as 0: a run that continues starts its data again");
     }
   }
-  CROSSDOCK_RETURN_IF_ERROR(ApplySetArgs(request, &result.args));
+  CROSSDOCK_RETURN_IF_ERROR(ApplySetArgs(request, &result.args, &result.notices));
   for (const char* needed : {"max_position_embeddings", "seq_length"}) {
     if (result.args.GetInt(needed)) continue;
     return MakeError(ErrorCode::kUsage, fmt::format("Megatron's checkpoint must store {}, which the source does not say", needed))

@@ -27,7 +27,6 @@ struct CommonRequest {
 struct CommonResult {
   Value common;
   Value args;                          ///< the namespace's content
-  std::string optimizer_flags;         ///< for the load line; empty without optimizer
   std::vector<std::string> notices;
 };
 [[nodiscard]] Result<CommonResult> MakeCommon(const CommonRequest& request);

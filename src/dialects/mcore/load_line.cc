@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dialects/mcore/load_line.h"
 
+#include <algorithm>
+#include <array>
+
+#include "dialects/mcore/args.h"
+#include "dialects/mcore/keys.h"
 #include "dialects/mcore/layout_args.h"
 #include "fmt/format.h"
 
 namespace crossdock::dialects::mcore {
 namespace {
+
+/// One of these in hf/ makes it a directory that AutoTokenizer opens.
+constexpr std::array kTokenizerFiles = {std::string_view("hf/tokenizer.json"), std::string_view("hf/tokenizer.model"),
+                                        std::string_view("hf/vocab.json"), std::string_view("hf/tekken.json")};
 
 std::string Number(const Value& args, std::string_view name) {
   const std::optional<std::int64_t> whole = args.GetInt(name);
@@ -41,6 +50,32 @@ std::string LoadFlags(const Value& args) {
   const Value* window = args.Find("window_size");
   if (window != nullptr && window->as_sequence() != nullptr) flags += " --window-size " + Window(*window);
   return flags + LayoutFlags(args);
+}
+
+StoredState StoredStateOf(const Catalog& catalog, bool release) {
+  StoredState state;
+  if (std::optional<StoredArgs> stored = ReadStoredArgs(catalog)) state.args = std::move(stored->args);
+  state.optimizer = std::ranges::any_of(catalog.entries, [](const Entry& e) { return ParseTensorKey(e.name).kind != TensorKey::Kind::kModel; });
+  const Value* common = CommonState(catalog);
+  const Value* scheduler = common != nullptr ? common->Find("opt_param_scheduler") : nullptr;
+  state.scheduler = scheduler != nullptr && !scheduler->is_null();
+  state.release = release;
+  state.tokenizer = std::ranges::any_of(catalog.side_files, [](const SideFile& file) {
+    return std::ranges::any_of(kTokenizerFiles, [&](std::string_view name) { return file.path == name; });
+  });
+  return state;
+}
+
+std::string LoadLine(const std::string& root, const std::string& unit, const StoredState& state) {
+  std::string line = fmt::format("--load {} {}", root, LoadFlags(state.args));
+  if (state.tokenizer) line += fmt::format(" --tokenizer-type HuggingFaceTokenizer --tokenizer-model {}/hf", unit);
+  if (!state.optimizer) return line + (state.release ? "" : " --no-load-optim");
+  line += " --use-distributed-optimizer";
+  for (const auto& [name, flag] : {std::pair{"lr", "--lr"}, std::pair{"min_lr", "--min-lr"}, std::pair{"weight_decay", "--weight-decay"}}) {
+    if (state.args.GetFloat(name)) line += fmt::format(" {} {}", flag, Number(state.args, name));
+  }
+  if (state.args.GetBool("override_opt_param_scheduler").value_or(false)) return line + " --override-opt_param-scheduler";
+  return line + (state.scheduler ? " --use-checkpoint-opt_param-scheduler" : "");
 }
 
 }  // namespace crossdock::dialects::mcore

@@ -183,15 +183,14 @@ Result<OptimizerState> MakeOptimizerState(const CommonRequest& request) {
   state.optimizer.Set("param_state_sharding_type", Value("fully_reshardable"));
   if (const Value* scaler = request.hub->extras.Find("grad_scaler")) state.optimizer.Set("grad_scaler", *scaler);
 
-  state.flags = fmt::format("--use-distributed-optimizer --lr {} --min-lr {} --weight-decay {}", hyper.max_lr, hyper.min_lr, hyper.weight_decay);
   const Value* scheduler = request.hub->extras.Find("opt_param_scheduler");
   const bool changed = settings.IsSet("lr") || settings.IsSet("min_lr") || settings.IsSet("weight_decay");
   if (scheduler != nullptr && scheduler->as_dict() != nullptr && !changed) {
     state.scheduler = *scheduler;
-    state.flags += " --use-checkpoint-opt_param-scheduler";
+    state.run_args.Set("override_opt_param_scheduler", Value(false));
   } else {
     state.scheduler = MakeScheduler(request, hyper);
-    state.flags += " --override-opt_param-scheduler";
+    state.run_args.Set("override_opt_param_scheduler", Value(true));  // as the load line says it to the next run
     state.notices.push_back("the learning-rate schedule is the loading run's own: the source carries none (--override-opt_param-scheduler)");
   }
   constexpr std::pair<const char*, double Hyper::*> kArguments[] = {{"lr", &Hyper::max_lr}, {"min_lr", &Hyper::min_lr}, {"weight_decay", &Hyper::weight_decay},

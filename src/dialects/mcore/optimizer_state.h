@@ -13,7 +13,6 @@ struct OptimizerState {
   Value optimizer;                     ///< {"optimizer": {"param_groups": [...]}, "param_state_sharding_type": ...}
   Value scheduler;                     ///< opt_param_scheduler
   Value run_args = Value::MakeDict();  ///< lr, min_lr, weight_decay, adam_* for `args`
-  std::string flags;                   ///< for the load line
   std::vector<std::string> notices;
 };
 [[nodiscard]] Result<OptimizerState> MakeOptimizerState(const CommonRequest& request);

@@ -7,6 +7,7 @@
 #include "dialects/mcore/inventory.h"
 #include "dialects/mcore/load_line.h"
 #include "dialects/mcore/mcore_dialect.h"
+#include "dialects/mcore/target_unit.h"
 #include "dialects/mcore/training_state.h"
 #include "fmt/format.h"
 
@@ -224,7 +225,7 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   hub.layout = ReadLayout(source, args);
   hub.layout.Set("layers", Value(inventory.stacked ? "along the first axis" : "numbered"));
   hub.side_files = HubSideFiles(source);
-  hub.load_hint = fmt::format("--load {} {}", source.root, LoadFlags(args != nullptr ? *args : Value::MakeDict()));
+  hub.load_hint = LoadLine(source.root, source.root, StoredStateOf(source, IsRelease(source)));
   hub.notices = std::move(chosen.notices);
   hub.family = chosen.family;
   hub.config = std::move(chosen.config);

@@ -51,6 +51,9 @@ class Resharder {
     for (const SideFile& file : source_.side_files) {
       if (file.role == SideFile::Role::kSide) target_.catalog.side_files.push_back(file);
     }
+    StoredState state = StoredStateOf(target_.catalog, unit_.release);
+    if (stored_ && state.args.as_dict()->items.empty()) state.args = stored_->args;  // of a run_config.yaml, which stays behind
+    target_.load_line = {LoadLine("TARGET", "TARGET/" + unit_.name, state)};
     target_.catalog.side_files.push_back(Tracker(unit_));
     target_.catalog.format = "dcp";
     target_.stages = stages_;
@@ -241,16 +244,13 @@ class Resharder {
     target_.unit_name = unit_.name;
     target_.catalog.step = unit_.iteration;
     common.Set("iteration", Value(unit_.iteration));
-    Value args = Value::MakeDict();
     const Value* space = common.Find("args");
     if (space != nullptr && stored_) {
-      args = stored_->args;
+      Value args = stored_->args;
       SetParallelArgs(options_.layout, stages_, &args);
       args.Set("iteration", Value(unit_.iteration));
       if (no_rng_) args.Set("no_save_rng", Value(true));  // else a run of this layout asks for random state
       common.Set("args", MakeNamespace(args));
-    } else if (stored_) {
-      args = stored_->args;
     }
     target_.catalog.objects["common"] = std::move(common);
     for (const char* name : {"run_config.yaml", "train_state.pt"}) {
@@ -259,8 +259,6 @@ class Resharder {
       }
     }
     target_.catalog.objects["metadata.json"] = BackendMetadata();
-    const bool has_optimizer = std::any_of(source_.entries.begin(), source_.entries.end(), [](const Entry& e) { return ParseTensorKey(e.name).kind != TensorKey::Kind::kModel; });
-    target_.load_line = {fmt::format("--load TARGET {}{}", LoadFlags(args), has_optimizer ? " --use-distributed-optimizer" : unit_.release ? "" : " --no-load-optim")};
     return OkStatus();
   }
 

@@ -123,9 +123,7 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
   catalog.objects["metadata.json"] = BackendMetadata();
   CROSSDOCK_RETURN_IF_ERROR(AddHfFolder(hub, options, tensors.params_dtype, &target));
   catalog.side_files.push_back(Tracker(unit));
-  const bool weights_only = !tensors.with_optimizer && !unit.release;
-  target.load_line = {fmt::format("--load TARGET {}{}{}{}", LoadFlags(common.args), common.optimizer_flags.empty() ? "" : " ", common.optimizer_flags,
-                                  weights_only ? " --no-load-optim" : "")};
+  target.load_line = {LoadLine("TARGET", "TARGET/" + target.unit_name, StoredStateOf(catalog, unit.release))};
   return target;
 }
 

@@ -206,6 +206,18 @@ TEST(WriteHubTest, AdamNeedsTheSettingsThatMegatronMatchesGroupsBy) {
   EXPECT_THAT(target.load_line.front(), AllOf(HasSubstr("--bf16"), HasSubstr("--lr 0.001 --min-lr 1e-05"), HasSubstr("--override-opt_param-scheduler")));
 }
 
+TEST(WriteHubTest, SetNamesArgumentsOfMegatron) {
+  ASSERT_OK_AND_ASSIGN(const HubState hub, HfHub("llama", TinyConfig("llama"), true));
+  TargetOptions options = WithAdamSettings();
+  options.set_args["lrr"] = "3e-4";
+  EXPECT_THAT(WriteHub(hub, options), IsError(ErrorCode::kUsage, AllOf(HasSubstr("no argument of Megatron: lrr"), HasSubstr("did you mean `lr`?"))));
+  options.set_args.erase("lrr");
+  options.set_args["our_own_setting"] = "1";
+  ASSERT_OK_AND_ASSIGN(const TargetState target, WriteHub(hub, options));
+  EXPECT_EQ(Args(target).GetInt("our_own_setting"), 1);
+  EXPECT_THAT(target.notices, ::testing::Contains(HasSubstr("--set our_own_setting: no argument of Megatron-LM has this name")));
+}
+
 TEST(WriteHubTest, CarriedSettingsAreRestored) {
   const Catalog source = McoreSource("llama", TinyArgs(), true, false, 56, true);
   ASSERT_OK_AND_ASSIGN(const HubState hub, ReadHub(source, {}));

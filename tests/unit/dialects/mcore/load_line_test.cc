@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dialects/mcore/load_line.h"
+
+#include "mcore_samples.h"
+#include "result_matchers.h"
+
+namespace crossdock::dialects::mcore {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+StoredState WithAdam() {
+  StoredState state;
+  state.args = Json(R"({"lr": 0.001, "min_lr": 1e-05, "weight_decay": 0.1, "bf16": true})");
+  state.optimizer = state.scheduler = true;
+  return state;
+}
+
+TEST(LoadLine, NamesTheOptimizersSettings) {
+  StoredState state = WithAdam();
+  EXPECT_EQ(LoadLine("/run", "/run/iter_0000020", state),
+            "--load /run --use-checkpoint-args --bf16 --use-distributed-optimizer --lr 0.001 --min-lr 1e-05 --weight-decay 0.1 "
+            "--use-checkpoint-opt_param-scheduler");
+  state.args.Set("override_opt_param_scheduler", Value(true));
+  EXPECT_THAT(LoadLine("/run", "/run/iter_0000020", state),
+              AllOf(HasSubstr("--override-opt_param-scheduler"), Not(HasSubstr("--use-checkpoint-opt_param-scheduler"))));
+}
+
+TEST(LoadLine, SaysThatThereIsNoOptimizerUnlessReleaseDoes) {
+  StoredState state;
+  EXPECT_EQ(LoadLine("/run", "/run/iter_0000020", state), "--load /run --use-checkpoint-args --no-load-optim");
+  state.release = true;
+  EXPECT_EQ(LoadLine("/run", "/run/release", state), "--load /run --use-checkpoint-args");
+}
+
+TEST(LoadLine, NamesTheTokenizerThatTravelsAlong) {
+  StoredState state;
+  state.release = state.tokenizer = true;
+  EXPECT_THAT(LoadLine("R", "R/release", state), HasSubstr("--tokenizer-type HuggingFaceTokenizer --tokenizer-model R/release/hf"));
+}
+
+TEST(LoadLine, QuotesALayoutForTheShell) {
+  StoredState state;
+  state.args = Json(R"({"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "pipeline_model_parallel_layout": "Et*2|tL"})");
+  EXPECT_THAT(LoadLine("R", "R/release", state),
+              HasSubstr("--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et*2|tL'"));
+}
+
+/// Written, resharded into the same layout, and read: one line.
+TEST(LoadLine, IsTheSameForWriterResharderAndReader) {
+  for (const bool carried : {true, false}) {
+    const Catalog source = McoreSource("llama", TinyArgs(), true, false, 56, carried);
+    ASSERT_OK_AND_ASSIGN(const HubState hub, ReadHub(source, {}));
+    TargetOptions options;
+    options.layout.tp = 2;
+    if (!carried) options.set_args = {{"lr", "0.001"}, {"min_lr", "1e-05"}, {"weight_decay", "0.1"}};
+    ASSERT_OK_AND_ASSIGN(TargetState written, WriteHub(hub, options));
+    written.catalog.root = "TARGET/iter_0000020";
+    ASSERT_OK_AND_ASSIGN(const TargetState resharded, Reshard(written.catalog, options));
+    EXPECT_EQ(resharded.load_line.front(), written.load_line.front());
+    ASSERT_OK_AND_ASSIGN(const HubState read, ReadHub(written.catalog, {}));
+    EXPECT_EQ("--load TARGET" + read.load_hint.substr(std::string("--load TARGET/iter_0000020").size()), written.load_line.front());
+  }
+}
+
+}  // namespace
+}  // namespace crossdock::dialects::mcore
