@@ -5,6 +5,7 @@ import re
 
 import torch
 
+import mcore_chunks
 import mcore_env as env
 import mcore_load
 from reference import slot_of, to_megatron
@@ -55,11 +56,36 @@ def merge(step, first_layers, gated=True):
     return merged
 
 
-def plain_states(optimizer, model):
-    """(parameter name, parameter, {slot: tensor}) of a plain optimizer."""
+def states_of(optimizer, chunks, distributed):
+    """(parameter, start, end, {slot: flat tensor}) of everything that this rank's optimizer holds."""
+    if distributed:
+        yield from mcore_chunks._shards(optimizer)
+        return
     inner, = env.inner_optimizers(optimizer)
-    for name, parameter in model.named_parameters():
-        yield name, parameter, {"param": parameter.main_param, **inner.optimizer.state[parameter.main_param]}
+    for chunk in chunks:
+        for parameter in chunk.parameters():
+            state = {"param": parameter.main_param, **inner.optimizer.state[parameter.main_param]}
+            yield parameter, 0, parameter.numel(), {key: tensor.reshape(-1) for key, tensor in state.items()}
+
+
+def compare_states(optimizer, chunks, config, state, layout, distributed):
+    """Problems of this rank's optimizer, and how many tensors were compared."""
+    problems, count = [], 0
+    entries = mcore_chunks._entries(chunks)
+    slots = {key: to_megatron(slot_of(state, slot), config, layout.padded(config["vocab_size"])) for key, slot in env.SLOTS.items()}
+    for parameter, start, end, tensors in states_of(optimizer, chunks, distributed):
+        name, entry = entries[parameter]
+        rows = mcore_load._rows(entry, config["vocab_size"])
+        limit = end - start if rows is None else max(0, min(end, rows * parameter.shape[1]) - start)
+        if set(tensors) != set(env.SLOTS):
+            problems.append(f"{name}: slots {sorted(tensors)}")
+            continue
+        for key, tensor in tensors.items():
+            expected = env.local_of(entry, slots[key], parameter, torch.float32).reshape(-1)[start:end]
+            mcore_load._compare(problems, f"{key} of {name}", tensor.detach()[:limit], expected[:limit])
+            count += 1
+    steps = {group.get("step") for inner in env.inner_optimizers(optimizer) for group in inner.optimizer.param_groups}
+    return problems + ([f"steps {steps}"] if steps != {7} else []), count
 
 
 def load_rank(rank, root, config, parameters, state, layout, distributed, dtype):
@@ -69,44 +95,37 @@ def load_rank(rank, root, config, parameters, state, layout, distributed, dtype)
     env.TEDotProductAttention.set_extra_state = lambda self, state: None
     env.initialize(layout)
     args = env.training_args(config, layout, root, dtype, optimizer=state is not None, ckpt_format="torch", use_distributed_optimizer=distributed)
-    args.no_load_optim = state is None
     env.use_args(args)
     init_num_microbatches_calculator(rank, None, 8, 4, layout.dp)
-    model = env.build_model(config, layout, dtype)
+    chunks = env.build_chunks(config, layout, dtype)
     step, = pathlib.Path(root).glob("iter_*")
-    place = (env.parallel_state.get_tensor_model_parallel_rank(), env.parallel_state.get_pipeline_model_parallel_rank())
-    content = read(files(step)[place])
-    wanted = list(model.state_dict())
-    problems = [] if list(content["model"]) == wanted else [f"names or their order: {list(content['model'])} instead of {wanted}"]
-    model.load_state_dict(content["model"], strict=True)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()                                    # the training loader has to do it once more
-    chunk, optimizer, scheduler = model, None, None
+    content = read(files(step)[env.parallel_state.get_tensor_model_parallel_rank(), env.parallel_state.get_pipeline_model_parallel_rank()])
+    problems = []
+    for key, chunk in zip(mcore_chunks._keys(chunks), chunks):
+        wanted = list(chunk.state_dict())
+        if list(content[key]) != wanted:
+            problems.append(f"names of {key} or their order: {list(content[key])} instead of {wanted}")
+        chunk.load_state_dict(content[key], strict=True)
+        with torch.no_grad():
+            for parameter in chunk.parameters():
+                parameter.zero_()                                # the training loader has to do it once more
+    wrapped, optimizer, scheduler = chunks, None, None
     if state is not None:
-        chunk, optimizer, scheduler = env.build_optimizer(model, layout, dtype, distributed=distributed)
-        for inner in env.inner_optimizers(optimizer):            # the groups' lr must come from the file
+        wrapped, optimizer, scheduler = env.build_optimizer(chunks, layout, dtype, distributed=distributed)
+        for inner in env.inner_optimizers(optimizer):            # the step must come from the file
             for group in inner.optimizer.param_groups:
                 group["step"] = -1
-    iteration, _ = env.training_checkpointing.load_checkpoint([chunk], optimizer, scheduler)
+    iteration, _ = env.training_checkpointing.load_checkpoint(wrapped, optimizer, scheduler)
     if iteration != 20:
         problems.append(f"iteration {iteration}")
-    if optimizer is None or distributed:
-        more, count = mcore_load.compare_rank(model, optimizer, config, parameters, state, layout)
-    else:
-        more, count = mcore_load.compare_rank(model, None, config, parameters, None, layout)
-        entries = env.named_entries(model)
-        slots = {key: to_megatron(slot_of(state, slot), config, layout.padded(config["vocab_size"]), False) for key, slot in env.SLOTS.items()}
-        for name, parameter, tensors in plain_states(optimizer, model):
-            for key, tensor in tensors.items():
-                expected = env.local_of(entries[name], slots[key], parameter, torch.float32)
-                mcore_load._compare(more, f"{key} of {name}", tensor, expected, mcore_load._rows(entries[name], config["vocab_size"]))
-                count += 1
+    count = 0
+    for chunk in chunks:
+        more, compared = mcore_load.compare_rank(chunk, None, config, parameters, None, layout)
+        problems, count = problems + more, count + compared
     if optimizer is not None:
-        steps = {group.get("step") for inner in env.inner_optimizers(optimizer) for group in inner.optimizer.param_groups}
-        if steps != {7}:
-            problems.append(f"steps {steps}")
-    return problems + more, count
+        more, compared = compare_states(optimizer, chunks, config, state, layout, distributed)
+        problems, count = problems + more, count + compared
+    return problems, count
 
 
 def check(root, config, parameters, state, layout, distributed=False, dtype=torch.bfloat16):

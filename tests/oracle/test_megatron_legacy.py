@@ -13,14 +13,20 @@ from reference import assert_same, raw_of, to_megatron
 
 LAYOUTS = [
     ("qwen3", env.Layout(2, 2)), ("qwen2", env.Layout(2, 1)), ("llama32_tied", env.Layout(1, 2)), ("llama32_tied", env.Layout(2, 2)),
-    ("llama3_gqa", env.Layout(2, 2, first=3)), ("qwen3_tied", env.Layout(1, 1)), ("qwen2_tied", env.Layout(1, 3)), ("mqa", env.Layout(1, 2))]
+    ("llama3_gqa", env.Layout(2, 2, first=3)), ("qwen3_tied", env.Layout(1, 1)), ("qwen2_tied", env.Layout(1, 3)), ("mqa", env.Layout(1, 2)),
+    ("qwen3", env.Layout(2, 2, vpp=2)), ("qwen2_tied", env.Layout(1, 3, vpp=2)), ("llama3_gqa", env.Layout(1, 2, vpp=2, cells="Et|tt|t|tL"))]
 IDS = [f"{case}-{layout}" for case, layout in LAYOUTS]
 ADAM = ["--set", "lr=0.001", "--set", "min_lr=1e-05", "--set", "weight_decay=0.1", "--set", "seq_length=64"]
 
 
 def stage_starts(config, layout):
-    """First layer of each stage of a layout without virtual stages."""
-    layers = config["num_hidden_layers"]
+    """First layer of each chunk of each stage: Megatron's rule for even virtual stages, by hand for the layout strings here."""
+    layers, virtual = config["num_hidden_layers"], layout.vpp or 1
+    if layout.cells:
+        counts = [cell.count("t") for cell in layout.cells.split("|")]
+        return {(cell % layout.pp, cell // layout.pp): sum(counts[:cell]) for cell in range(len(counts))}
+    if virtual > 1:
+        return {(stage, chunk): chunk * layers // virtual + stage * (layers // virtual // layout.pp) for stage in range(layout.pp) for chunk in range(virtual)}
     first = layout.first if layout.first is not None else layers // layout.pp
     rest = (layers - first) // (layout.pp - 1) if layout.pp > 1 else 0
     return {(stage, 0): 0 if stage == 0 else first + (stage - 1) * rest for stage in range(layout.pp)}
@@ -52,7 +58,7 @@ def test_loaded_by_training(workshop, case, layout, tmp_path):
     assert legacy_load.check(step.parent, config, parameters, state, layout) > 20
 
 
-@pytest.mark.parametrize("case,layout", LAYOUTS[:4], ids=IDS[:4])
+@pytest.mark.parametrize("case,layout", [LAYOUTS[index] for index in (0, 1, 2, 3, 8, 9)], ids=[IDS[index] for index in (0, 1, 2, 3, 8, 9)])
 def test_distributed_optimizer(workshop, case, layout, tmp_path):
     step, config, parameters, state = write(workshop, case, layout, tmp_path / "out", True, "--set", "use_distributed_optimizer=True")
     assert all((path.parent / "distrib_optim.pt").exists() for path in legacy_load.files(step).values())
@@ -90,10 +96,10 @@ def test_the_same_bytes_again(workshop, tmp_path):
 
 
 def test_from_torch_dist(workshop, tmp_path):
-    """Cut anew from global keys: no family is needed, and the run's distributed optimizer goes into distrib_optim.pt."""
+    """Cut anew without a family, arguments and groups as they were; the run's distributed optimizer goes into distrib_optim.pt."""
     root, _, config, parameters, state = workshop.megatron("qwen3", env.Layout(2, 2))
-    layout = env.Layout(1, 2)
-    tool.convert(root, tmp_path / "out", "--to", "megatron-legacy", *tool.layout_words(layout), "--padded-vocab-size", layout.padded(config["vocab_size"]))
+    layout = env.Layout(1, 2, divisor=256)                       # as many rows as two ranks of the source had
+    tool.convert(root, tmp_path / "out", "--to", "megatron-legacy", "--pp", 2)
     step, = (tmp_path / "out").glob("iter_*")
     assert (step / "mp_rank_00_001" / "distrib_optim.pt").exists()
     assert legacy_load.check(step.parent, config, parameters, state, layout, distributed=True) > 20
