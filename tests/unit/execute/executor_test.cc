@@ -181,6 +181,21 @@ TEST_F(ExecutorTest, AnInterruptedRunGoesOnWhereItStopped) {
   ExpectSame(Written(target_), job_->ExpectedFiles());
 }
 
+TEST_F(ExecutorTest, AResumedRunWritesNoFrameOverASeal) {
+  MakeJob({.task_bytes = 16 << 10, .big_bytes = 100'000, .frames_under_seals = true});
+  std::stop_source stop;
+  ExecuteOptions options;
+  options.stop = stop.get_token();
+  options.journal_bytes = 1;
+  AtRead source(source_, 30, [&] { stop.request_stop(); });
+  ASSERT_THAT(job_->Run(source, target_, "/out", options), IsError(ErrorCode::kCancelled, HasSubstr("--resume")));
+  options.stop = {};
+  options.resume = true;
+  ASSERT_OK_AND_ASSIGN(const ExecuteReport report, job_->Run(source_, target_, "/out", options));
+  EXPECT_GT(report.tasks_resumed, 10);
+  ExpectSame(Written(target_), job_->ExpectedFiles());
+}
+
 TEST_F(ExecutorTest, AResumedRunHasTheSameDigests) {
   MakeJob({.task_bytes = 64 << 10});
   ExecuteOptions options;

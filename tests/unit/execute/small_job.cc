@@ -104,6 +104,7 @@ Result<formats::Placement> RawWriter::LayOut(Catalog target) {
       chunk.file = it->second;
       chunk.bytes = {end, bytes};
       end += bytes + 8;
+      if (frames_under_seals_) placement.frames.push_back({it->second, end - 8, std::string(8, '-')});
     }
   }
   placement.catalog = placed_ = std::move(target);
@@ -117,7 +118,7 @@ Result<std::vector<formats::Frame>> RawWriter::Seal(std::int32_t entry, std::int
 
 Result<std::unique_ptr<SmallJob>> SmallJob::Make(io::Storage& storage, const SmallJobOptions& options) {
   auto job = std::make_unique<SmallJob>();
-  job->writer = RawWriter(options.wants_crc32);
+  job->writer = RawWriter(options.wants_crc32, options.frames_under_seals);
   CROSSDOCK_RETURN_IF_ERROR(job->WriteSource(storage, options));
   CROSSDOCK_ASSIGN_OR_RETURN(job->plan, job->MakeTarget(options));
   return job;

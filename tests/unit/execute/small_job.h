@@ -34,7 +34,7 @@ class RawReader final : public formats::CheckpointReader {
 /// Writes "shard_N.raw": a magic of 13 bytes, then for each chunk its bytes and the CRC-32 as 8 hex digits.
 class RawWriter final : public formats::CheckpointWriter {
  public:
-  explicit RawWriter(bool wants_crc32) : wants_crc32_(wants_crc32) {}
+  explicit RawWriter(bool wants_crc32, bool frames_under_seals = false) : wants_crc32_(wants_crc32), frames_under_seals_(frames_under_seals) {}
   Result<formats::Placement> LayOut(Catalog target) override;
   Result<std::vector<formats::Frame>> Seal(std::int32_t entry, std::int32_t chunk, std::uint32_t crc32) const override;
   Status WriteMetadata(io::Storage& storage, const std::string& dir) override {
@@ -44,6 +44,7 @@ class RawWriter final : public formats::CheckpointWriter {
 
  private:
   bool wants_crc32_;
+  bool frames_under_seals_;
   Catalog placed_;
 };
 
@@ -52,6 +53,7 @@ struct SmallJobOptions {
   std::int64_t memory = std::int64_t{1} << 20U;
   std::int64_t task_bytes = 0;  ///< see PlanOptions
   std::int64_t big_bytes = 3'000'000;
+  bool frames_under_seals = false;  ///< the room of each seal is written by a frame first, as where sums are patched in
 };
 
 class SmallJob {
