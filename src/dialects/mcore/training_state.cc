@@ -2,7 +2,7 @@
 #include "dialects/mcore/training_state.h"
 
 #include <array>
-#include <cstring>
+#include <bit>
 
 #include "base/endian.h"
 #include "dialects/mcore/args.h"
@@ -19,6 +19,11 @@ constexpr std::array kRunArguments = {
     "lr_decay_samples", "lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction", "adam_beta1", "adam_beta2", "adam_eps", "clip_grad",
     "global_batch_size", "micro_batch_size", "train_iters", "train_samples", "skipped_train_samples", "consumed_valid_samples", "seed", "optimizer"};
 
+std::optional<std::int64_t> FromReal(double real) {
+  if (!(real >= 0 && real < 9.2e18)) return std::nullopt;
+  return static_cast<std::int64_t>(real);
+}
+
 /// A step as torch or TransformerEngine keeps it: a number, or a tensor of one.
 std::optional<std::int64_t> StepOf(const Value& group, std::string_view key) {
   if (const std::optional<std::int64_t> plain = group.GetInt(key)) return plain;
@@ -26,17 +31,15 @@ std::optional<std::int64_t> StepOf(const Value& group, std::string_view key) {
   const TensorValue* tensor = value != nullptr ? value->as_tensor() : nullptr;
   if (tensor == nullptr || tensor->bytes == nullptr || tensor->storage_offset < 0) return std::nullopt;
   const std::string& bytes = *tensor->bytes;
-  const std::size_t width = tensor->dtype == DType::kI64 ? 8U : 4U;
+  const std::size_t width = tensor->dtype == DType::kI64 || tensor->dtype == DType::kF64 ? 8U : 4U;
   const auto index = static_cast<std::size_t>(tensor->storage_offset);
   if (index > bytes.size() / width || bytes.size() - index * width < width) return std::nullopt;
   const char* at = bytes.data() + index * width;
   if (tensor->dtype == DType::kI64) return LoadLittle<std::int64_t>(at);
   if (tensor->dtype == DType::kI32) return LoadLittle<std::int32_t>(at);
-  if (tensor->dtype != DType::kF32) return std::nullopt;
-  float real = 0;
-  std::memcpy(&real, at, sizeof real);
-  if (!(real >= 0 && real < 9e15F)) return std::nullopt;
-  return static_cast<std::int64_t>(real);
+  if (tensor->dtype == DType::kF64) return FromReal(std::bit_cast<double>(LoadLittle<std::uint64_t>(at)));
+  if (tensor->dtype == DType::kF32) return FromReal(std::bit_cast<float>(LoadLittle<std::uint32_t>(at)));
+  return std::nullopt;
 }
 
 void AddGroups(const Value& optimizer, ValueList& groups) {
@@ -75,6 +78,17 @@ void Copy(const Value* from, const char* key, const char* as, Value* out) {
   const Value* value = from != nullptr ? from->Find(key) : nullptr;
   if (value == nullptr || value->is_null()) return;
   if (std::optional<Value> plain = Plain(*value)) out->Set(as, *std::move(plain));
+}
+
+/// What Megatron-Bridge counts in train_state.pt and Megatron-LM in its arguments and common state; those that are there stay.
+void AddTrainState(const Value& state, Value* extras, Value* run) {
+  for (const char* name : {"skipped_train_samples", "consumed_valid_samples"}) {
+    const std::optional<std::int64_t> count = StepOf(state, name);
+    if (count && run->Find(name) == nullptr) run->Set(name, Value(*count));
+  }
+  constexpr const char* kOperations = "num_floating_point_operations_so_far";
+  const std::optional<std::int64_t> operations = StepOf(state, "floating_point_operations_so_far");
+  if (operations && extras->Find(kOperations) == nullptr) extras->Set(kOperations, Value(*operations));
 }
 
 }  // namespace
@@ -142,6 +156,7 @@ Value ReadExtras(const Catalog& catalog, const Value* args) {
   }
   Value run = Value::MakeDict();
   for (const char* name : kRunArguments) Copy(args, name, name, &run);
+  if (const auto state = catalog.objects.find("train_state.pt"); state != catalog.objects.end()) AddTrainState(state->second, &extras, &run);
   if (!run.as_dict()->items.empty()) extras.Set("args", std::move(run));
   return extras;
 }
