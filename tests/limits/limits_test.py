@@ -11,6 +11,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(__file__))
+import dcp_metadata  # noqa: E402
 import models  # noqa: E402
 import process  # noqa: E402
 
@@ -86,6 +87,34 @@ class Limits(unittest.TestCase):
         self.addCleanup(remove_memory_group, group)
         enter = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh"]
         self.convert(self.large, ["--to", "megatron", "--tp", "2", "--memory", "256MiB"], "cgroup", prefix=enter)
+
+
+class ManyTensors(unittest.TestCase):
+    def test_a_hundred_thousand_small_tensors_cost_a_few_calls_each_and_few_descriptors(self):
+        folder = tempfile.mkdtemp(prefix="crossdock-limits-")
+        self.addCleanup(shutil.rmtree, folder)
+        source, layers = os.path.join(folder, "hf"), 11_111
+        models.write_llama(source, layers, hidden=16, ffn=24, heads=4, kv_heads=2, vocab=50, shard_bytes=60_000)
+        self.assertGreater(len(os.listdir(source)), 700)
+        few = ["sh", "-c", 'ulimit -n 320; exec "$@"', "sh"]
+        usage = process.run([*few, PROGRAM, "convert", source, os.path.join(folder, "out"), "--to", "full-state", "--quiet"])
+        self.assertEqual(usage.status, 0, usage.output[-2000:])
+        tensors = 9 * layers + 3
+        self.assertLessEqual(usage.read_calls + usage.write_calls, 3 * tensors)
+
+
+class Metadata(unittest.TestCase):
+    def test_a_million_chunks_are_read_within_half_a_gibibyte(self):
+        folder = tempfile.mkdtemp(prefix="crossdock-limits-")
+        self.addCleanup(shutil.rmtree, folder)
+        step = os.path.join(folder, "iter_0000001")
+        dcp_metadata.write(step, tensors=10_000, chunks=100)
+        # The model is nobody's, which `inspect` tells (status 3) behind what it found.
+        usage = process.run([PROGRAM, "inspect", step, "--json"])
+        self.assertEqual(usage.status, 3, usage.output[-2000:])
+        self.assertIn('"keys": [', usage.output)
+        self.assertEqual(usage.output.count(".some_projection.weight"), 10_000)
+        self.assertLess(usage.max_rss, 512 * MIB)
 
 
 def make_memory_group(limit):

@@ -20,6 +20,9 @@ using pickle::NodeKind;
 /// Parts in flight: at most the chunks of one tensor and a thousand items of a dict.
 constexpr std::int64_t kMaxGraphBytes = std::int64_t{1} << 30;
 constexpr std::int64_t kNoTensor = -1;
+/// Handles of tensors are even, those of chunks odd, so that none is taken for the other.
+std::int64_t TensorHandle(std::size_t index) { return static_cast<std::int64_t>(index) * 2; }
+std::int64_t ChunkHandle(std::int64_t place) { return place * 2 + 1; }
 
 Error Malformed(std::string what) {
   return MakeError(ErrorCode::kCorrupt, "the metadata of a checkpoint is malformed: " + std::move(what));
@@ -49,7 +52,13 @@ class Collector : public pickle::Observer {
     if (name == "TensorStorageMetadata") {
       CROSSDOCK_ASSIGN_OR_RETURN(StoredTensor tensor, ReadTensor(graph, state));
       out_.tensors.push_back(std::move(tensor));
-      graph.Collapse(object, static_cast<std::int64_t>(out_.tensors.size()) - 1);
+      graph.Collapse(object, TensorHandle(out_.tensors.size() - 1));
+      return true;
+    }
+    if (name == "ChunkStorageMetadata") {
+      // The cached plans refer to each chunk again, so that every one of them stays: it has to be small.
+      CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t place, ReadChunk(graph, state));
+      graph.Collapse(object, ChunkHandle(place));
       return true;
     }
     if (IsPlan(name)) {  // cached plans of the next save, as large as all the rest
@@ -100,8 +109,8 @@ class Collector : public pickle::Observer {
   }
 
   Status NameTensor(std::int64_t index, const std::string& name) {
-    if (index < 0) return Malformed("`" + Printable(name) + "` is neither tensor nor object");
-    StoredTensor& tensor = out_.tensors[static_cast<std::size_t>(index)];
+    if (index < 0 || index % 2 != 0) return Malformed("`" + Printable(name) + "` is neither tensor nor object");
+    StoredTensor& tensor = out_.tensors[static_cast<std::size_t>(index / 2)];
     if (!tensor.name.empty()) return Malformed("two keys share one tensor").WithTensor(name);
     if (name.empty()) return Malformed("a tensor without a name");
     tensor.name = name;
@@ -116,16 +125,28 @@ class Collector : public pickle::Observer {
     if (size == kNoNode || chunks == kNoNode || graph.kind(chunks) != NodeKind::kList) return Malformed("a tensor without size or chunks");
     CROSSDOCK_ASSIGN_OR_RETURN(out.shape, ReadDims(graph, size));
     CROSSDOCK_ASSIGN_OR_RETURN([[maybe_unused]] const std::int64_t count, ElementCount(out.shape));
+    out.boxes.reserve(graph.refs(chunks).size());
     for (NodeId node : graph.refs(chunks)) {
-      const NodeId offsets = Field(graph, node, "offsets");
-      const NodeId sizes = Field(graph, node, "sizes");
-      if (offsets == kNoNode || sizes == kNoNode) return Malformed("a chunk without offsets or sizes");
-      Chunk& chunk = out.chunks.emplace_back();
-      chunk.encoding = ChunkEncoding::kTorchBlob;
-      CROSSDOCK_ASSIGN_OR_RETURN(chunk.box.offsets, ReadDims(graph, offsets));
-      CROSSDOCK_ASSIGN_OR_RETURN(chunk.box.sizes, ReadDims(graph, sizes));
+      const std::int64_t handle = graph.kind(node) == NodeKind::kHandle ? std::get<std::int64_t>(graph.node(node).payload) : kNoTensor;
+      if (handle < 0 || handle % 2 == 0) return Malformed("a chunk without offsets or sizes");
+      out.boxes.push_back(static_cast<std::uint64_t>(handle / 2));
     }
     return out;
+  }
+
+  /// Puts a chunk's box among the coordinates; the answer is its place there.
+  Result<std::int64_t> ReadChunk(const Graph& graph, NodeId state) {
+    const NodeId offsets = graph.Find(state, "offsets");
+    const NodeId sizes = graph.Find(state, "sizes");
+    if (offsets == kNoNode || sizes == kNoNode) return Malformed("a chunk without offsets or sizes");
+    CROSSDOCK_ASSIGN_OR_RETURN(const Dims at, ReadDims(graph, offsets));
+    CROSSDOCK_ASSIGN_OR_RETURN(const Dims size, ReadDims(graph, sizes));
+    if (at.size() != size.size()) return Malformed("a chunk whose offsets and sizes differ in their number of axes");
+    const auto place = static_cast<std::int64_t>(out_.coordinates.size());
+    out_.coordinates.push_back(static_cast<std::int64_t>(at.size()));
+    out_.coordinates.insert(out_.coordinates.end(), at.begin(), at.end());
+    out_.coordinates.insert(out_.coordinates.end(), size.begin(), size.end());
+    return place;
   }
 
   /// State of TensorProperties: a tuple whose first item is the dtype, or (before 2.0) a dict.
@@ -156,7 +177,7 @@ class Collector : public pickle::Observer {
     place.name = Intern(*text, name_ids_, out_.names);
     if (offset != kNoNode && graph.kind(offset) != NodeKind::kNull) {
       CROSSDOCK_ASSIGN_OR_RETURN(const Dims dims, ReadDims(graph, offset));
-      place.offsets = static_cast<std::uint32_t>(out_.coordinates.size());
+      place.offsets = out_.coordinates.size();
       place.rank = static_cast<std::uint8_t>(dims.size());
       out_.coordinates.insert(out_.coordinates.end(), dims.begin(), dims.end());
     }
@@ -211,6 +232,16 @@ Dims Metadata::OffsetsOf(const Place& place) const {
   Dims out;
   for (std::uint8_t i = 0; i < place.rank; ++i) out.push_back(coordinates[*place.offsets + i]);
   return out;
+}
+
+Box Metadata::BoxAt(std::uint64_t number) const {
+  Box box;
+  const auto rank = static_cast<std::uint64_t>(coordinates[number]);
+  for (std::uint64_t i = 0; i < rank; ++i) {
+    box.offsets.push_back(coordinates[number + 1 + i]);
+    box.sizes.push_back(coordinates[number + 1 + rank + i]);
+  }
+  return box;
 }
 
 Result<Metadata> ParseMetadata(pickle::ByteSource& source) {

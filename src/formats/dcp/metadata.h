@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -25,7 +26,7 @@ struct StoredTensor {
   std::optional<DType> dtype;      ///< nothing when torch's type has no DType
   std::string torch_dtype;         ///< as the file names it
   Shape shape;
-  std::vector<Chunk> chunks;       ///< boxes only; places are in Metadata::places
+  std::vector<std::uint64_t> boxes;  ///< of its chunks: see Metadata::BoxAt; places are in Metadata::places
 };
 
 /// Where a chunk or a bytes item lies.
@@ -33,7 +34,7 @@ struct Place {
   std::uint32_t name = 0;          ///< index into Metadata::names
   std::uint32_t file = 0;          ///< index into Metadata::files
   ByteRange bytes;
-  std::optional<std::uint32_t> offsets;  ///< of a chunk: index of the first coordinate in Metadata::coordinates
+  std::optional<std::uint64_t> offsets;  ///< of a chunk: index of the first coordinate in Metadata::coordinates
   std::uint8_t rank = 0;
 };
 
@@ -42,11 +43,12 @@ struct Metadata {
   std::vector<std::string> objects;        ///< keys of bytes items, in the order of the file
   std::vector<std::string> names;          ///< keys that places refer to
   std::vector<std::string> files;          ///< relative paths
-  std::vector<Place> places;
-  std::vector<std::int64_t> coordinates;
+  std::deque<Place> places;                ///< deques grow without a copy: two copies of a million would be the peak
+  std::deque<std::int64_t> coordinates;    ///< of chunks: rank, offsets, sizes; of places: offsets
   std::vector<std::string> flattened;      ///< keys with a reformulated shape in mcore_data
 
   [[nodiscard]] Dims OffsetsOf(const Place& place) const;
+  [[nodiscard]] Box BoxAt(std::uint64_t number) const;  ///< REQUIRES: one of a tensor's `boxes`
 };
 
 [[nodiscard]] Result<Metadata> ParseMetadata(pickle::ByteSource& source);

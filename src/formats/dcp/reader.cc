@@ -26,19 +26,6 @@ std::string Join(const std::vector<std::string>& items, std::size_t most) {
   return out;
 }
 
-/// The iteration in a directory's name: `iter_0000020` is 20, `release` is 0.
-std::optional<std::int64_t> StepOf(const std::string& dir) {
-  std::string name = io::BaseName(dir);
-  if (name == "release") return 0;
-  if (name.substr(0, 5) != "iter_" || name.size() == 5 || name.size() > 20) return std::nullopt;
-  std::int64_t step = 0;
-  for (char c : name.substr(5)) {
-    if (c < '0' || c > '9') return std::nullopt;
-    step = step * 10 + (c - '0');
-  }
-  return step;
-}
-
 /// Makes the catalog of a parsed metadata, step by step; each step refuses what it finds wrong.
 class CatalogBuilder {
  public:
@@ -48,7 +35,7 @@ class CatalogBuilder {
   Result<Catalog> Build() {
     catalog_.format = "dcp";
     catalog_.root = dir_;
-    catalog_.step = StepOf(dir_);
+    catalog_.step = dcp::StepOfIteration(dir_);
     CROSSDOCK_RETURN_IF_ERROR(FindFiles());
     CROSSDOCK_RETURN_IF_ERROR(CheckPlaces());
     CROSSDOCK_RETURN_IF_ERROR(AddEntries());
@@ -129,7 +116,9 @@ class CatalogBuilder {
       return MakeError(ErrorCode::kUnsupported, "a tensor is of a type that cannot be carried")
           .WithPath(dir_).WithTensor(tensor.name).WithFound(Printable(tensor.torch_dtype));
     }
-    Entry entry{.name = std::move(tensor.name), .dtype = *tensor.dtype, .shape = tensor.shape, .chunks = std::move(tensor.chunks)};
+    Entry entry{.name = std::move(tensor.name), .dtype = *tensor.dtype, .shape = tensor.shape, .chunks = {}};
+    entry.chunks.reserve(tensor.boxes.size());
+    for (const std::uint64_t box : tensor.boxes) entry.chunks.push_back({metadata_.BoxAt(box), -1, {}, ChunkEncoding::kTorchBlob, 0});
     CROSSDOCK_ASSIGN_OR_RETURN([[maybe_unused]] const std::int64_t bytes, ByteSize(entry.dtype, entry.shape));
     TidyChunks(entry);
     std::vector<Box> boxes;

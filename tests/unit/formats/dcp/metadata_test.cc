@@ -47,7 +47,7 @@ TEST(DcpMetadata, ReadsBackWhatIsEmitted) {
   EXPECT_EQ(metadata.objects, std::vector<std::string>{"extra/shard_0_1"});
   EXPECT_EQ(metadata.tensors[1099].name, "layer.1001099");
   EXPECT_EQ(metadata.tensors[1099].dtype, DType::kBF16);
-  EXPECT_EQ(metadata.tensors[1099].chunks[2].box, (Box{{2, 0}, {1, 64}}));
+  EXPECT_EQ(metadata.BoxAt(metadata.tensors[1099].boxes[2]), (Box{{2, 0}, {1, 64}}));
   EXPECT_EQ(metadata.OffsetsOf(metadata.places[3299]), Dims({2, 0}));
   EXPECT_EQ(metadata.places[3299].bytes, (ByteRange{3299 * 1000, 900}));
 }
