@@ -17,6 +17,7 @@
 #include "execute/progress.h"
 #include "execute/source_files.h"
 #include "execute/target_files.h"
+#include "execute/task_queue.h"
 #include "execute/task_runner.h"
 #include "io/staging.h"
 
@@ -105,7 +106,7 @@ class Execution {
   ChunkSums sums_;
   ProgressMeter progress_;
   BufferPool buffers_;
-  std::atomic<std::int64_t> next_ = 0;
+  std::optional<TaskQueue> queue_;
   std::atomic<bool> failed_ = false;
   const SharedWork shared_;
   ExecuteReport report_;
@@ -215,6 +216,7 @@ Status Execution::SealEmptyChunks() {
 }
 
 Status Execution::RunWorkers() {
+  queue_.emplace(plan_, shared_.placement.catalog, done_);
   std::vector<TaskRunner> runners;
   const auto useful = static_cast<int>(std::min<std::size_t>(plan_.tasks.size(), 1024));
   for (int i = 0; i < std::clamp(options_.threads, 1, std::max(useful, 1)); ++i) {
@@ -231,11 +233,11 @@ Status Execution::RunWorkers() {
 
 void Execution::Work(TaskRunner& runner) {
   while (!shared_.stopped()) {
-    const std::int64_t index = next_++;
-    if (index >= static_cast<std::int64_t>(plan_.tasks.size())) return;
-    if (done_[static_cast<std::size_t>(index)]) continue;
-    auto ran = RunTask(runner, index);
-    if (!ran) Fail(index, std::move(ran).error());
+    const std::optional<std::int64_t> index = queue_->Take();
+    if (!index) return;
+    auto ran = RunTask(runner, *index);
+    queue_->Finish(*index);
+    if (!ran) Fail(*index, std::move(ran).error());
   }
 }
 

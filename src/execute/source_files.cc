@@ -49,14 +49,36 @@ Status SourceFiles::Release(const plan::Task& task) {
 Result<std::shared_ptr<const io::ReadFile>> SourceFiles::Get(std::int32_t file) {
   const auto index = static_cast<std::size_t>(file);
   Slot& slot = slots_[index];
-  const std::lock_guard lock(slot.mutex);
-  if (slot.file == nullptr) {
+  std::shared_ptr<const io::ReadFile> out;
+  {
+    const std::lock_guard lock(slot.mutex);
+    if (slot.file != nullptr) return slot.file;
     const FileRef& ref = catalog_.files[index];
     CROSSDOCK_ASSIGN_OR_RETURN(auto opened, storage_.OpenRead(io::JoinPath(catalog_.root, ref.path)));
     CROSSDOCK_RETURN_IF_ERROR(CheckIdentity(*opened, ref));
     slot.file = std::move(opened);
+    out = slot.file;
   }
-  return slot.file;
+  CROSSDOCK_RETURN_IF_ERROR(Opened(index));
+  return out;
+}
+
+Status SourceFiles::Opened(std::size_t index) {
+  std::size_t oldest = 0;
+  {
+    const std::lock_guard lock(order_mutex_);
+    order_.push_back(index);
+    if (order_.size() <= kMostOpenFiles) return OkStatus();
+    oldest = order_.front();
+    order_.pop_front();
+  }
+  if (oldest == index) return OkStatus();
+  std::shared_ptr<const io::ReadFile> closed;  // whoever reads it now keeps it until the read is done
+  {
+    const std::lock_guard lock(slots_[oldest].mutex);
+    closed = std::exchange(slots_[oldest].file, nullptr);
+  }
+  return closed == nullptr ? OkStatus() : CheckIdentity(*closed, catalog_.files[oldest]);
 }
 
 Status SourceFiles::CheckIdentity(const io::ReadFile& opened, const FileRef& ref) const {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file  SourceFiles: the files of the source catalog, opened when the first task needs them and closed after the
-/// last. Invariant: a file whose identity is not the catalog's, when opened or after its last read, is an error.
+/// last, or when more than kMostOpenFiles are open (a zarr checkpoint has a file a chunk): then the one that was opened first
+/// goes, and comes back when it is needed again. Invariant: a file whose identity is not the catalog's, when opened or after its last read, is an error.
 /// Errors: kCorrupt "changed while it was read". Threads: all members may be called from any thread.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -35,13 +37,18 @@ class SourceFiles {
     std::shared_ptr<const io::ReadFile> file;
     std::atomic<std::int64_t> expected = 0;
   };
+  static constexpr std::size_t kMostOpenFiles = 256;  ///< well below the usual limit of 1024 descriptors
   [[nodiscard]] std::int32_t FileOf(const plan::Read& read) const;
+  /// Remembers that a file was opened; closes the one that has been open longest when there are too many.
+  [[nodiscard]] Status Opened(std::size_t index);
   [[nodiscard]] Result<std::shared_ptr<const io::ReadFile>> Get(std::int32_t file);
   [[nodiscard]] Status CheckIdentity(const io::ReadFile& opened, const FileRef& ref) const;
 
   io::Storage& storage_;
   const Catalog& catalog_;
   std::vector<Slot> slots_;
+  std::mutex order_mutex_;
+  std::deque<std::size_t> order_;  ///< of opening; files that were closed since may stand in it
   std::atomic<std::int64_t> bytes_read_ = 0;
 };
 
