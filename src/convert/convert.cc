@@ -129,7 +129,7 @@ Result<Report> Manifest(const ConvertOptions& asked, const Hooks& hooks) {
     // Without --to: the way a checkpoint usually goes.
     CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<formats::Kind> from, ParseSourceKind(options.from));
     CROSSDOCK_ASSIGN_OR_RETURN(const formats::Found found, formats::Recognise(*storage, options.source, options.step, from));
-    options.to = found.kind == formats::Kind::kMegatron ? "hf" : "megatron";
+    options.to = IsMegatron(found.kind) ? "hf" : "megatron";
   }
   CROSSDOCK_ASSIGN_OR_RETURN(const Prepared job, Prepare(*storage, options, hooks));
   Report report;

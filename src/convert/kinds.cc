@@ -17,7 +17,7 @@ constexpr std::array kKinds = {
     KindSpec{Kind::kFullState, "safetensors", "hub", "full-state safetensors", true, true},
     KindSpec{Kind::kMegatron, "dcp", "mcore", "Megatron-Core torch_dist", true, true},
     KindSpec{Kind::kMegatronLegacy, "mp_rank", "mcore", "Megatron legacy, per-rank files", false, true},
-    KindSpec{Kind::kMegatronZarr, "zarr", "mcore", "Megatron's retired zarr format", false, false},
+    KindSpec{Kind::kMegatronZarr, "zarr", "mcore", "Megatron's retired zarr format", true, false},
     KindSpec{Kind::kDcp, "dcp", "hf", "plain PyTorch DCP of a Hugging Face model", false, false},
     KindSpec{Kind::kMaxText, "orbax", "maxtext", "MaxText Orbax checkpoint", false, false},
     KindSpec{Kind::kTunix, "orbax", "tunix", "Tunix post-training checkpoint", false, false},
@@ -65,6 +65,7 @@ Result<std::optional<Kind>> ParseSourceKind(const std::optional<std::string>& na
 }
 
 bool WritesMegatron(Kind kind) { return kind == Kind::kMegatron || kind == Kind::kMegatronLegacy; }
+bool IsMegatron(Kind kind) { return SpecOf(kind).dialect == "mcore"; }
 
 bool HoldsOptimizer(Kind kind) { return kind != Kind::kHf && kind != Kind::kDcp; }
 

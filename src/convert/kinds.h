@@ -31,6 +31,9 @@ struct KindSpec {
 /// True for the kinds that are divided by a parallel layout and lie in a run with a tracker.
 [[nodiscard]] bool WritesMegatron(formats::Kind kind);
 
+/// True for every format that Megatron's own trainers write: the dialect is mcore.
+[[nodiscard]] bool IsMegatron(formats::Kind kind);
+
 /// True when the format can hold optimizer state.
 [[nodiscard]] bool HoldsOptimizer(formats::Kind kind);
 

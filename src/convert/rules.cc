@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "convert/kinds.h"
 #include "dialects/mcore/keys.h"
 #include "family/bind.h"
 #include "family/builtin_files.h"
@@ -111,7 +112,7 @@ RuleBook RuleBook::Make(const dialects::HubState& hub, formats::Kind kind) {
     options.padded_vocab = std::int64_t{1} << 40U;
     return family::Bind(*hub.family, hub.letters, hub.conditions, options);
   };
-  if (kind != formats::Kind::kMegatron) {
+  if (!IsMegatron(kind)) {
     const Result<family::Binding> binding = bind("hf", false, false);
     if (!binding) return book;
     for (const family::HubTensor& t : binding->hub) {

@@ -46,7 +46,7 @@ Result<dialects::HubState> ReadHub(const SourceRequest& request, const family::F
   std::optional<family::ModelConfig> config;
   if (source.reference) config = source.reference->config;
   const bool unknown = Allowed(request, "unknown-tensors");
-  if (source.found.kind == Kind::kMegatron) {
+  if (IsMegatron(source.found.kind)) {
     return dialects::mcore::ReadHub(catalog, {wanted, std::move(config), request.no_optim, unknown});
   }
   const dialects::hf::ReadOptions options{wanted, std::move(config), unknown};
@@ -142,7 +142,7 @@ Result<Source> OpenSource(io::Storage& storage, const SourceRequest& request) {
   std::optional<std::string> reference = request.hf_template;
   // Checkpoints of ours carry the model's own config.json and tokenizer: the best template there is.
   const std::string carried = io::JoinPath(source.found.path, "hf");
-  if (!reference && source.found.kind == Kind::kMegatron && io::Exists(storage, io::JoinPath(carried, "config.json"))) {
+  if (!reference && IsMegatron(source.found.kind) && io::Exists(storage, io::JoinPath(carried, "config.json"))) {
     reference = carried;
   }
   if (reference) {

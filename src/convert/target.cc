@@ -215,7 +215,8 @@ bool VocabularyDivides(const Catalog& catalog, int tp) {
 }
 
 bool CanReshard(const Source& source, Kind to, const ConvertOptions& options) {
-  return source.found.kind == Kind::kMegatron && WritesMegatron(to) && !options.dtype && !options.family && !options.rules &&
+  const Kind from = source.found.kind;
+  return (from == Kind::kMegatron || from == Kind::kMegatronZarr) && WritesMegatron(to) && !options.dtype && !options.family && !options.rules &&
          !options.hf_template && !options.no_optim && options.params_from == "model" && !options.tokenizer &&
          !options.padded_vocab && options.vocab_divisor == ConvertOptions().vocab_divisor &&
          VocabularyDivides(source.reader->catalog(), options.layout.tp);

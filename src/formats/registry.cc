@@ -12,6 +12,7 @@
 #include "formats/recognise.h"
 #include "formats/safetensors/safetensors.h"
 #include "formats/torch_bin/torch_bin.h"
+#include "formats/zarr/megatron_zarr.h"
 
 namespace crossdock::formats {
 namespace {
@@ -32,14 +33,14 @@ constexpr std::array kKinds = {
 };
 
 bool IsReadable(Kind kind) {
-  return kind == Kind::kHf || kind == Kind::kFullState || kind == Kind::kMegatron || kind == Kind::kMegatronLegacy;
+  return kind == Kind::kHf || kind == Kind::kFullState || kind == Kind::kMegatron || kind == Kind::kMegatronLegacy || kind == Kind::kMegatronZarr;
 }
 
 Error Planned(Kind kind, const std::string& path) {
   return MakeError(ErrorCode::kUnsupported,
                    fmt::format("this is a `{}` checkpoint: reading it is planned, this version cannot", KindName(kind)))
       .WithPath(path)
-      .WithExpected("hf, full-state, megatron or megatron-legacy");
+      .WithExpected("hf, full-state, megatron, megatron-legacy or megatron-zarr");
 }
 
 /// Chooses among what lies at and below a path.
@@ -291,6 +292,7 @@ Result<std::unique_ptr<CheckpointReader>> Open(io::Storage& storage, const Found
     case Kind::kMegatronLegacy:
       return mp_rank::OpenMpRank(storage, found.path);
     case Kind::kMegatronZarr:
+      return zarr::OpenMegatronZarr(storage, found.path);
     case Kind::kDcp:
     case Kind::kMaxText:
     case Kind::kTunix:

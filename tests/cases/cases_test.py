@@ -464,6 +464,40 @@ class SideFilesAndConfig(Case):
         self.assertIn("layers.4", " ".join(report["problems"]))
 
 
+class OldFormats(Case):
+    def zarr(self):
+        """What megatron-core 0.12.1 wrote, and what it holds (see tests/golden/zarr)."""
+        golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "zarr")
+        shutil.copytree(os.path.join(golden, "old_0_12"), self.path("zarr"))
+        return checkpoint.read_json(golden, "expected.json")["old_0_12"]["hub"]
+
+    def expect(self, folder, hub):
+        found = {name: {"dtype": dtype, "shape": shape, "sha256": hashlib.sha256(data).hexdigest()}
+                 for name, (dtype, shape, data) in checkpoint.read(self.path(folder)).items()}
+        self.assertEqual(sorted(found), sorted(hub))
+        for name, tensor in hub.items():
+            self.assertEqual(found[name], tensor, name)
+
+    def test_b74_zarr_is_read_like_torch_dist(self):
+        hub = self.zarr()
+        report = self.json("inspect", "zarr")
+        self.assertEqual((report["format"], report["step"], report["optimizer"], report["layout"]["tp"]), ("megatron-zarr", 20, "adam", 2))
+        self.run_tool("convert", "zarr", "full", "--to", "full-state", "--verify")
+        self.expect("full", hub)
+        self.run_tool("convert", "zarr", "hf", "--to", "hf")
+        self.expect("hf", {name.removeprefix("param/"): tensor for name, tensor in hub.items() if name.startswith("param/")})
+        # Into today's format without a family, and on from there.
+        self.run_tool("convert", "zarr", "m", "--to", "megatron", "--tp", 4)
+        self.run_tool("convert", "m", "again", "--to", "full-state")
+        self.expect("again", hub)
+
+    def test_b74_a_missing_chunk_is_refused_and_named(self):
+        self.zarr()
+        key = "decoder.layers.mlp.linear_fc1.weight"
+        os.remove(self.path("zarr", "iter_0000020", key, "1.3.0"))
+        self.refused("out", "convert", "zarr", "out", "--to", "hf", says=[key, "`1.3.0`", "not made up", "hint: "])
+
+
 if __name__ == "__main__":
     if not PROGRAM:
         sys.exit("error: CROSSDOCK must name the program under test")

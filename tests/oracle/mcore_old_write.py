@@ -1,10 +1,11 @@
 """Producer of torch_dist checkpoints by megatron-core 0.12.1, the last generation with the old .metadata (mcore_data) and
 flattened optimizer shards. A program of its own, since two versions do not fit in one process:
 
-    PYTHONPATH=ENV/mcore-old python mcore_old_write.py REFERENCE.safetensors CONFIG.json ITER_DIR [--flat] [--next ...]
+    PYTHONPATH=ENV/mcore-old python mcore_old_write.py REFERENCE.safetensors CONFIG.json ITER_DIR [--flat] [--zarr] [--next ...]
 
 REFERENCE holds the global tensors under torch_dist keys (homogeneous layers, vocabulary padded). Four ranks, TP2 x DP2.
 --flat adds optimizer.state.{fp32_param,exp_avg,exp_avg_sq}.KEY as flattened shards cut unevenly over DP.
+--zarr writes the retired zarr backend instead of torch_dist; it needs the packages zarr 2 and ml_dtypes on PYTHONPATH.
 """
 import json
 import os
@@ -64,7 +65,17 @@ def sharded(key, tensor, tp, dp):
             yield f"{index}", whole.chunk(TP, dim=axis)[tp], [*prepend, (axis + extra, tp, TP)], extra, (0, dp)
 
 
-def main_rank(rank, reference, config, target, flat, folder):
+def strategy(backend):
+    """zarr wants TensorStore for nothing but the numpy type bfloat16, which ml_dtypes registers."""
+    if backend == "zarr":
+        import types
+
+        import ml_dtypes  # noqa: F401
+        sys.modules.setdefault("tensorstore", types.ModuleType("tensorstore"))
+    return get_default_save_sharded_strategy(backend, 1)
+
+
+def main_rank(rank, reference, config, target, flat, backend, folder):
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=TP * DP)
     tp, dp = rank % TP, rank // TP
     state = {"args": Namespace(**config), "checkpoint_version": 3.0, "iteration": 20, "num_floating_point_operations_so_far": 5,
@@ -90,7 +101,7 @@ def main_rank(rank, reference, config, target, flat, folder):
     for layer in range(config["num_layers"]):
         state["model"][f"extra.{layer}"] = ShardedObject("decoder.layers.self_attention.linear_qkv._extra_state", torch.empty(0, dtype=torch.uint8),
                                                          (config["num_layers"],), (layer,), replica_id=rank)
-    dist_checkpointing.save(state, target, get_default_save_sharded_strategy("torch_dist", 1))
+    dist_checkpointing.save(state, target, strategy(backend))
     torch.distributed.barrier()
 
 
@@ -101,7 +112,7 @@ def main():
         os.makedirs(target, exist_ok=True)
         with tempfile.TemporaryDirectory() as folder:
             torch.multiprocessing.start_processes(
-                main_rank, (reference, json.load(open(config)), target, "--flat" in rest, folder), nprocs=TP * DP, start_method="fork")
+                main_rank, (reference, json.load(open(config)), target, "--flat" in rest, "zarr" if "--zarr" in rest else "torch_dist", folder), nprocs=TP * DP, start_method="fork")
 
 
 if __name__ == "__main__":
