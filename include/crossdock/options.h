@@ -97,6 +97,7 @@ struct InspectOptions {
   std::optional<std::string> hf_template;
   bool tensors = false;                            ///< list every tensor
   std::vector<std::string> allow;
+  bool text = true, json = true;                   ///< which forms of the report are made: a large one takes its time
 };
 
 struct RoundtripOptions {

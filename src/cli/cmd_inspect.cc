@@ -23,6 +23,8 @@ Result<Report> RunInspect(const Request& request, const Machine& machine, const 
   options.hf_template = ends.hf_template;
   options.tensors = request.Flag("tensors");
   options.allow = request.All("allow");
+  options.json = request.Flag("json");
+  options.text = !options.json;
   return Inspect(options, hooks);
 }
 

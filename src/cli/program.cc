@@ -94,7 +94,7 @@ int RunProgram(const std::vector<std::string>& args, const Machine& machine) {
   if (!request->Flag("quiet")) {
     for (const std::string& notice : words->notices) fmt::print(stderr, "note: {}\n", notice);
   }
-  return Finish(RunRequest(*request, machine), json || request->Flag("json"));
+  return Finish(RunRequest(*request, machine), request->Flag("json"));
 }
 
 }  // namespace crossdock::cli

@@ -38,7 +38,7 @@ struct Facts {
 
 /// Whether config.json names a family at all: without one the tensors are listed as they are.
 bool KnowsFamily(const Source& source, const InspectOptions& options, std::vector<std::string>* notices) {
-  if (options.family || options.rules || source.found.kind == Kind::kMegatron) return true;
+  if (options.family || options.rules || IsMegatron(source.found.kind)) return true;
   const auto& objects = source.reader->catalog().objects;
   const auto config = objects.find("config.json");
   if (config == objects.end() && !source.reference) {
@@ -62,7 +62,7 @@ Status Understand(const SourceRequest& request, const InspectOptions& options, F
   const Error& error = hub.error();
   if (error.code == ErrorCode::kUsage || error.code == ErrorCode::kIo || error.code == ErrorCode::kUnsafe) return error;
   // A Megatron checkpoint of a model that no family describes is still a sound checkpoint.
-  const bool foreign = facts->source.found.kind == Kind::kMegatron && error.code == ErrorCode::kUnsupported;
+  const bool foreign = IsMegatron(facts->source.found.kind) && error.code == ErrorCode::kUnsupported;
   (foreign ? facts->notices : facts->problems).push_back(error.ToString());
   return OkStatus();
 }
@@ -91,7 +91,7 @@ void Count(Facts* facts) {
 
 /// Whether the report has a line for each tensor.
 bool NamesTensors(const Source& source, const InspectOptions& options) {
-  return options.tensors || source.found.kind == Kind::kMegatron;
+  return options.tensors || IsMegatron(source.found.kind);
 }
 
 Result<Facts> Gather(io::Storage& storage, const InspectOptions& options) {
@@ -131,7 +131,7 @@ std::string TensorLine(const Facts& facts, const Entry& entry, bool files) {
   std::string line = fmt::format("{}  {} {}", Printable(entry.name), DTypeName(entry.dtype), ToString(entry.shape));
   const RuleOf* rule = facts.rules.Find(entry.name);
   if (rule != nullptr && rule->axes.size() == entry.shape.size()) line += fmt::format(" ({})", fmt::join(rule->axes, ", "));
-  if (rule != nullptr && facts.source.found.kind == Kind::kMegatron) line += fmt::format("  =  {}", fmt::join(FoldNames(rule->hub), ", "));
+  if (rule != nullptr && IsMegatron(facts.source.found.kind)) line += fmt::format("  =  {}", fmt::join(FoldNames(rule->hub), ", "));
   if (files) line += fmt::format("  in {}", fmt::join(FilesOf(facts.source.reader->catalog(), entry), ", "));
   return line;
 }
@@ -303,8 +303,8 @@ Result<Report> Inspect(const InspectOptions& options, const Hooks& hooks) {
   CROSSDOCK_ASSIGN_OR_RETURN(const Facts facts, Gather(*storage, options));
   Report report;
   report.consistent = facts.problems.empty();
-  report.text = Text(facts, options);
-  report.json = ToJson(Json(facts, options)) + "\n";
+  if (options.text) report.text = Text(facts, options);
+  if (options.json) report.json = ToJson(Json(facts, options)) + "\n";
   return report;
 }
 

@@ -177,12 +177,11 @@ class Parser {
   }
 
   Status CheckNames() const {
-    std::vector<const std::string*> names;
+    scan::HashedNames names;
     names.reserve(header.tensors.size());
-    for (const HeaderTensor& tensor : header.tensors) names.push_back(&tensor.name);
-    std::sort(names.begin(), names.end(), [](const auto* a, const auto* b) { return *a < *b; });
-    const auto twice = std::adjacent_find(names.begin(), names.end(), [](const auto* a, const auto* b) { return *a == *b; });
-    return twice == names.end() ? OkStatus() : Status(DuplicateKey(**twice));
+    for (const HeaderTensor& tensor : header.tensors) names.emplace_back(std::hash<std::string>()(tensor.name), &tensor.name);
+    const std::string* twice = scan::FindTwice(names);
+    return twice == nullptr ? OkStatus() : Status(DuplicateKey(*twice));
   }
 
   Status CheckOffsets() {

@@ -130,12 +130,11 @@ class Parser {
   }
 
   Status CheckNames() const {
-    std::vector<const std::string*> names;
+    scan::HashedNames names;
     names.reserve(index_.items.size());
-    for (const Index::Item& item : index_.items) names.push_back(&item.name);
-    std::sort(names.begin(), names.end(), [](const auto* a, const auto* b) { return *a < *b; });
-    const auto twice = std::adjacent_find(names.begin(), names.end(), [](const auto* a, const auto* b) { return *a == *b; });
-    return twice == names.end() ? OkStatus() : Status(Duplicate(**twice));
+    for (const Index::Item& item : index_.items) names.emplace_back(std::hash<std::string>()(item.name), &item.name);
+    const std::string* twice = scan::FindTwice(names);
+    return twice == nullptr ? OkStatus() : Status(Duplicate(*twice));
   }
 
   void NumberFiles() {

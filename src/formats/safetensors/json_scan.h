@@ -5,9 +5,12 @@
 
 #include <simdjson.h>
 
+#include <algorithm>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "crossdock/result.h"
 
@@ -81,6 +84,16 @@ inline constexpr int kMaxDepth = 64;  // recursion is bounded; no known file nes
 [[nodiscard]] inline bool StartsWithBrace(std::string_view json) {
   const std::size_t first = json.find_first_not_of(" \t\r\n");
   return first != std::string_view::npos && json[first] == '{';
+}
+
+/// The first name that is there twice, or null; `names` is put in another order. Names of one file begin alike, so that comparing their
+/// hashes first is much cheaper; equal hashes are settled by the names, whatever a file does to make them.
+using HashedNames = std::vector<std::pair<std::size_t, const std::string*>>;
+[[nodiscard]] inline const std::string* FindTwice(HashedNames& names) {
+  const auto less = [](const auto& a, const auto& b) { return a.first != b.first ? a.first < b.first : *a.second < *b.second; };
+  std::sort(names.begin(), names.end(), less);
+  const auto twice = std::adjacent_find(names.begin(), names.end(), [](const auto& a, const auto& b) { return a.first == b.first && *a.second == *b.second; });
+  return twice == names.end() ? nullptr : twice->second;
 }
 
 }  // namespace crossdock::formats::safetensors::scan
