@@ -32,7 +32,6 @@ Result<NodeId> Machine::Run(ByteSource& source) {
   stack_.clear();
   marks_.clear();
   memo_.clear();
-  used_.clear();
   memoized_ = 0;
   const std::int64_t start = source.offset();
   CROSSDOCK_RETURN_IF_ERROR(FindUsedMemo(source));
@@ -60,7 +59,7 @@ Status Machine::FindUsedMemo(ByteSource& source) {
     if (in.op == Op::kStop) return OkStatus();
     if (!IsGet(in.op)) continue;
     CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t index, MemoIndex(in));
-    used_.insert(index);
+    memo_.try_emplace(index, kNoNode);
   }
 }
 
@@ -68,7 +67,9 @@ void Machine::CollectIfUseful() {
   if (!graph_.wants_collection()) return;
   std::vector<NodeId> kept;
   kept.reserve(memo_.size());
-  for (const auto& [index, node] : memo_) kept.push_back(node);
+  for (const auto& [index, node] : memo_) {
+    if (node != kNoNode) kept.push_back(node);
+  }
   const std::span<const NodeId> roots[] = {stack_, kept};
   graph_.Collect(roots);
 }
@@ -260,14 +261,14 @@ Status Machine::UseMemo(const Instruction& in) {
   CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t index, MemoIndex(in));
   if (!IsGet(in.op)) return Put(index);
   const auto found = memo_.find(index);
-  if (found == memo_.end()) return Corrupt("a pickle refers to memo entry " + std::to_string(index) + ", which is not there");
+  if (found == memo_.end() || found->second == kNoNode) return Corrupt("a pickle refers to memo entry " + std::to_string(index) + ", which is not there");
   Push(found->second);
   return OkStatus();
 }
 
 Status Machine::Put(std::int64_t index) {
   CROSSDOCK_RETURN_IF_ERROR(Need(1));
-  if (used_.contains(index)) memo_[index] = stack_.back();
+  if (const auto used = memo_.find(index); used != memo_.end()) used->second = stack_.back();
   return OkStatus();
 }
 

@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "formats/pickle/graph.h"
@@ -71,8 +70,7 @@ class Machine {
   Observer* observer_;
   std::vector<NodeId> stack_;
   std::vector<std::size_t> marks_;                  // sizes of stack_ at each MARK
-  std::unordered_map<std::int64_t, NodeId> memo_;   // used entries only
-  std::unordered_set<std::int64_t> used_;
+  std::unordered_map<std::int64_t, NodeId> memo_;   // used entries only; kNoNode until they are made
   std::int64_t memoized_ = 0;                       // by MEMOIZE, which numbers by counting
 };
 
