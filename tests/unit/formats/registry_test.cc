@@ -141,6 +141,16 @@ TEST_F(Registry, WrongFromIsToldAndRefused) {  // B134
   EXPECT_THAT(Look("/run", std::nullopt, Kind::kMegatron), IsOk());
 }
 
+TEST(Recognise, TellsZarrFromTorchDistByMetadataJson) {
+  io::MemoryStorage storage;
+  ASSERT_THAT(io::MakeDirs(storage, "/c/iter_0000001"), IsOk());
+  ASSERT_THAT(io::WriteSmallFile(storage, "/c/iter_0000001/metadata.json", R"({"sharded_backend": "zarr"})"), IsOk());
+  ASSERT_OK_AND_ASSIGN(const Found found, Recognise(storage, "/c/iter_0000001", std::nullopt, std::nullopt));
+  EXPECT_EQ(found.kind, Kind::kMegatronZarr);
+  ASSERT_OK_AND_ASSIGN(const auto reader, Open(storage, found));
+  EXPECT_EQ(reader->catalog().format, "zarr");
+}
+
 struct PlannedCase {
   const char* name;
   std::vector<std::pair<std::string, std::string>> files;
@@ -162,8 +172,7 @@ TEST_P(Planned, IsRefusedByName) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, Planned,
-    ::testing::Values(PlannedCase{"megatron_zarr", {{"/c/iter_0000001/metadata.json", R"({"sharded_backend": "zarr"})"}}},
-                      PlannedCase{"dcp", {{"/c/.metadata", "x"}, {"/c/__0_0.distcp", "x"}}},
+    ::testing::Values(PlannedCase{"dcp", {{"/c/.metadata", "x"}, {"/c/__0_0.distcp", "x"}}},
                       PlannedCase{"maxtext", {{"/c/12/_CHECKPOINT_METADATA", "{}"}, {"/c/12/items/_METADATA", "{}"}}},
                       PlannedCase{"tunix", {{"/c/_CHECKPOINT_METADATA", "{}"}, {"/c/model_params/_METADATA", "{}"}}}),
     [](const auto& row) { return std::string(row.param.name); });
