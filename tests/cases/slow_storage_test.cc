@@ -126,7 +126,7 @@ struct Ran {
   Clock::duration time{};
 };
 
-Result<Ran> Run(const Job& job, io::Storage& source, int threads) {
+Result<Ran> Convert(const Job& job, io::Storage& source, int threads) {
   io::MemoryStorage memory;
   SlowStreams slow;
   io::ObservedStorage target(memory, slow);
@@ -145,8 +145,8 @@ Result<Ran> Run(const Job& job, io::Storage& source, int threads) {
 TEST(SlowStorage, B104ShardsAreWrittenInParallelAndTheSame) {
   io::MemoryStorage source;
   ASSERT_OK_AND_ASSIGN(const auto job, Job::Make(source));
-  ASSERT_OK_AND_ASSIGN(const Ran one, Run(*job, source, 1));
-  ASSERT_OK_AND_ASSIGN(const Ran eight, Run(*job, source, 8));
+  ASSERT_OK_AND_ASSIGN(const Ran one, Convert(*job, source, 1));
+  ASSERT_OK_AND_ASSIGN(const Ran eight, Convert(*job, source, 8));
   EXPECT_EQ(one.files.size(), static_cast<std::size_t>(kFiles));
   EXPECT_TRUE(one.files == eight.files);
   EXPECT_EQ(one.streams, 1);
