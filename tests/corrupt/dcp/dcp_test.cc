@@ -116,7 +116,7 @@ std::vector<Case> Cases() {
          chunks.push_back(Value(second));
        }), kCorrupt, "overlap");
   add("chunk_outside", TensorChunk([](Value& s) { s.Set("offsets", Size({Value(1)})); }), kCorrupt, "outside");
-  add("chunk_of_other_rank", TensorChunk([](Value& s) { s.Set("sizes", Size({Value(16), Value(1)})); }), kCorrupt, "outside");
+  add("chunk_of_other_rank", TensorChunk([](Value& s) { s.Set("sizes", Size({Value(16), Value(1)})); }), kCorrupt, "number of axes");
   add("negative_size", Tensor([](Value& s) { s.Set("size", Size({Value(-16)})); }), kCorrupt, "negative size");
   add("size_overflows", Tensor([](Value& s) { s.Set("size", Size({Value(INT64_MAX), Value(INT64_MAX)})); }), kCorrupt, "overflows");
   add("size_is_no_tuple", Tensor([](Value& s) { s.Set("size", Value("16")); }), kCorrupt, "no tuple");
