@@ -71,7 +71,7 @@ Result<Prepared> Prepare(io::Storage& storage, const ConvertOptions& options, co
   const Status hub = ReadSourceHub(request, &out.source);
   if (!hub) {
     // Resharding needs no family: what cannot be named is carried as it is, unless the pickle itself is refused.
-    const bool can = CanReshard(out.source, to, options) && hub.error().code == ErrorCode::kUnsupported && !options.verify;
+    const bool can = out.source.view && CanReshard(out.source, to, options) && hub.error().code == ErrorCode::kUnsupported && !options.verify;
     if (!can) return hub.error();
     out.source.hub = {};
     out.source.hub.notices.push_back("no family is known for this checkpoint; its keys are carried as they are: " + hub.error().message);

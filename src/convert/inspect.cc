@@ -68,7 +68,7 @@ Status Understand(const SourceRequest& request, const InspectOptions& options, F
 }
 
 void Count(Facts* facts) {
-  for (const Entry& entry : facts->source.reader->catalog().entries) {
+  for (const Entry& entry : facts->source.seen().entries) {
     SlotFacts& slot = facts->slots[SlotOfTarget(entry)];
     const Result<std::int64_t> bytes = ByteSize(entry.dtype, entry.shape);
     const Result<std::int64_t> elements = ElementCount(entry.shape);
@@ -116,9 +116,24 @@ Result<Facts> Gather(io::Storage& storage, const InspectOptions& options) {
   return facts;
 }
 
-std::vector<std::string> FilesOf(const Catalog& catalog, const Entry& entry) {
+/// The stored chunks that make the entry `index` of the seen catalog.
+std::vector<Chunk> ChunksOf(const Source& source, std::size_t index) {
+  const Catalog& stored = source.reader->catalog();
+  if (!source.view || source.view->identity) return stored.entries[index].chunks;
+  std::vector<int> leaves = expr::LeafOrdinals(source.view->exprs[index]);
+  std::ranges::sort(leaves);
+  leaves.erase(std::unique(leaves.begin(), leaves.end()), leaves.end());
+  std::vector<Chunk> chunks;
+  for (const int leaf : leaves) {
+    const std::vector<Chunk>& more = stored.entries[static_cast<std::size_t>(leaf)].chunks;
+    chunks.insert(chunks.end(), more.begin(), more.end());
+  }
+  return chunks;
+}
+
+std::vector<std::string> FilesOf(const Catalog& catalog, const std::vector<Chunk>& chunks) {
   std::set<std::int32_t> numbers;
-  for (const Chunk& chunk : entry.chunks) numbers.insert(chunk.file);
+  for (const Chunk& chunk : chunks) numbers.insert(chunk.file);
   std::vector<std::string> out;
   for (std::int32_t number : numbers) {
     if (number >= 0) out.push_back(catalog.files[static_cast<std::size_t>(number)].path);
@@ -127,22 +142,23 @@ std::vector<std::string> FilesOf(const Catalog& catalog, const Entry& entry) {
 }
 
 /// "decoder...linear_fc1.weight  BF16 [4, 512, 64] (layer, out, in)  =  model.layers.{0..3}.mlp.gate_proj.weight, ..."
-std::string TensorLine(const Facts& facts, const Entry& entry, bool files) {
+std::string TensorLine(const Facts& facts, std::size_t index, bool files) {
+  const Entry& entry = facts.source.seen().entries[index];
   std::string line = fmt::format("{}  {} {}", Printable(entry.name), DTypeName(entry.dtype), ToString(entry.shape));
   const RuleOf* rule = facts.rules.Find(entry.name);
   if (rule != nullptr && rule->axes.size() == entry.shape.size()) line += fmt::format(" ({})", fmt::join(rule->axes, ", "));
   if (rule != nullptr && IsMegatron(facts.source.found.kind)) line += fmt::format("  =  {}", fmt::join(FoldNames(rule->hub), ", "));
-  if (files) line += fmt::format("  in {}", fmt::join(FilesOf(facts.source.reader->catalog(), entry), ", "));
+  if (files) line += fmt::format("  in {}", fmt::join(FilesOf(facts.source.reader->catalog(), ChunksOf(facts.source, index)), ", "));
   return line;
 }
 
 std::vector<std::string> TensorLines(const Facts& facts, const InspectOptions& options) {
   const bool all = options.tensors;
-  const Catalog& catalog = facts.source.reader->catalog();
+  const Catalog& catalog = facts.source.seen();
   std::vector<std::string> lines;
   if (NamesTensors(facts.source, options)) {
-    for (const Entry& entry : catalog.entries) {
-      if (all || SlotOfTarget(entry) == Slot::kParam) lines.push_back(TensorLine(facts, entry, all));
+    for (std::size_t i = 0; i < catalog.entries.size(); ++i) {
+      if (all || SlotOfTarget(catalog.entries[i]) == Slot::kParam) lines.push_back(TensorLine(facts, i, all));
     }
     return lines;
   }
@@ -220,7 +236,9 @@ std::string Text(const Facts& facts, const InspectOptions& options) {
   return out;
 }
 
-Value TensorJson(const Facts& facts, const Entry& entry) {
+Value TensorJson(const Facts& facts, std::size_t index) {
+  const Entry& entry = facts.source.seen().entries[index];
+  const std::vector<Chunk> chunks = ChunksOf(facts.source, index);
   Value row = Value::MakeDict();
   row.Set("name", entry.name);
   row.Set("slot", SlotName(SlotOfTarget(entry)));
@@ -232,8 +250,8 @@ Value TensorJson(const Facts& facts, const Entry& entry) {
   row.Set("axes", rule != nullptr && rule->axes.size() == entry.shape.size() ? StringList(rule->axes) : Value());
   row.Set("hub", rule != nullptr ? StringList(rule->hub) : Value());
   row.Set("rule", rule != nullptr ? Value(rule->rule) : Value());
-  row.Set("chunks", static_cast<std::int64_t>(entry.chunks.size()));
-  row.Set("files", StringList(FilesOf(facts.source.reader->catalog(), entry)));
+  row.Set("chunks", static_cast<std::int64_t>(chunks.size()));
+  row.Set("files", StringList(FilesOf(facts.source.reader->catalog(), chunks)));
   return row;
 }
 
@@ -277,9 +295,10 @@ Value Json(const Facts& facts, const InspectOptions& options) {
     row.Set("bytes", file.identity.size);
     files.push_back(std::move(row));
   }
-  for (const Entry& entry : catalog.entries) {
-    keys.emplace_back(entry.name);
-    if (options.tensors) tensors.push_back(TensorJson(facts, entry));
+  const std::vector<Entry>& entries = source.seen().entries;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    keys.emplace_back(entries[i].name);
+    if (options.tensors) tensors.push_back(TensorJson(facts, i));
   }
   out.Set("files", Value::MakeList(std::move(files)));
   out.Set("keys", Value::MakeList(std::move(keys)));

@@ -16,7 +16,7 @@ constexpr std::array kKinds = {
     KindSpec{Kind::kHf, "safetensors", "hf", "Hugging Face directory", true, true},
     KindSpec{Kind::kFullState, "safetensors", "hub", "full-state safetensors", true, true},
     KindSpec{Kind::kMegatron, "dcp", "mcore", "Megatron-Core torch_dist", true, true},
-    KindSpec{Kind::kMegatronLegacy, "mp_rank", "mcore", "Megatron legacy, per-rank files", false, true},
+    KindSpec{Kind::kMegatronLegacy, "mp_rank", "mcore", "Megatron legacy, per-rank files", true, true},
     KindSpec{Kind::kMegatronZarr, "zarr", "mcore", "Megatron's retired zarr format", true, false},
     KindSpec{Kind::kDcp, "dcp", "hf", "plain PyTorch DCP of a Hugging Face model", false, false},
     KindSpec{Kind::kMaxText, "orbax", "maxtext", "MaxText Orbax checkpoint", false, false},

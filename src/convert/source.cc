@@ -41,32 +41,42 @@ bool Allowed(const SourceRequest& request, std::string_view what) {
   return std::ranges::find(request.allow, what) != request.allow.end();
 }
 
+/// The hub of what is seen, over what is stored.
+Result<dialects::HubState> ReadMegatronHub(const Source& source, const dialects::mcore::ReadOptions& options) {
+  CROSSDOCK_ASSIGN_OR_RETURN(dialects::HubState hub, dialects::mcore::ReadHub(source.seen(), options));
+  for (dialects::HubTensor& tensor : hub.tensors) {
+    CROSSDOCK_ASSIGN_OR_RETURN(tensor.expr, source.view->OverSource(tensor.expr));
+  }
+  hub.left_out.insert(hub.left_out.end(), source.view->left_out.begin(), source.view->left_out.end());
+  if (hub.optimizer_refusal.empty()) hub.optimizer_refusal = source.view->optimizer_refusal;
+  hub.notices.insert(hub.notices.end(), source.view->notices.begin(), source.view->notices.end());
+  return hub;
+}
+
 Result<dialects::HubState> ReadHub(const SourceRequest& request, const family::FamilyFile* wanted, const Source& source) {
   const Catalog& catalog = source.reader->catalog();
   std::optional<family::ModelConfig> config;
   if (source.reference) config = source.reference->config;
   const bool unknown = Allowed(request, "unknown-tensors");
-  if (IsMegatron(source.found.kind)) {
-    return dialects::mcore::ReadHub(catalog, {wanted, std::move(config), request.no_optim, unknown});
-  }
+  if (source.view) return ReadMegatronHub(source, {wanted, std::move(config), request.no_optim, unknown});
   const dialects::hf::ReadOptions options{wanted, std::move(config), unknown};
   return source.found.kind == Kind::kFullState ? dialects::hf::ReadFullState(catalog, options)
                                                : dialects::hf::ReadHub(catalog, options);
 }
 
 /// Compares the elements of two stored tensors of one dtype and shape, 1 MiB at a time.
-Status CompareStored(const Source& source, std::int32_t a, std::int32_t b, std::int64_t memory) {
+Status CompareStored(const Source& source, std::int32_t a, std::int32_t b, const char* who, const char* hint, std::int64_t memory) {
   const Catalog& catalog = source.reader->catalog();
   const Entry& x = catalog.entries[static_cast<std::size_t>(a)];
   const Entry& y = catalog.entries[static_cast<std::size_t>(b)];
-  const Error unequal = MakeError(ErrorCode::kCorrupt, "config.json ties the head to the embedding, but the two differ")
+  const Error unequal = MakeError(ErrorCode::kCorrupt, fmt::format("{} the head to the embedding, but the two differ", who))
                             .WithPath(catalog.root)
                             .WithTensor(y.name)
                             .WithExpected(fmt::format("the same as `{}`", Printable(x.name)));
   if (x.dtype != y.dtype || x.shape != y.shape || x.chunks.size() != 1 || y.chunks.size() != 1) {
     return Error(unequal)
         .WithFound(fmt::format("{} {} against {} {}", DTypeName(y.dtype), ToString(y.shape), DTypeName(x.dtype), ToString(x.shape)))
-        .WithHint("set `tie_word_embeddings` to false in config.json if both are meant");
+        .WithHint(hint);
   }
   CROSSDOCK_ASSIGN_OR_RETURN(const ByteRange left, source.reader->Locate(a, 0));
   CROSSDOCK_ASSIGN_OR_RETURN(const ByteRange right, source.reader->Locate(b, 0));
@@ -87,7 +97,7 @@ Status CompareStored(const Source& source, std::int32_t a, std::int32_t b, std::
     const std::int64_t byte = at + (i - p.begin());
     return Error(unequal)
         .WithFound(fmt::format("another value at element {}", byte * 8 / BitsOf(x.dtype)))
-        .WithHint("set `tie_word_embeddings` to false in config.json if both are meant");
+        .WithHint(hint);
   }
   return OkStatus();
 }
@@ -153,12 +163,17 @@ Result<Source> OpenSource(io::Storage& storage, const SourceRequest& request) {
 
 Status ReadSourceHub(const SourceRequest& request, Source* source) {
   CROSSDOCK_ASSIGN_OR_RETURN(const family::FamilyFile* wanted, WantedFamily(request, source));
-  Result<dialects::HubState> hub = ReadHub(request, wanted, *source);
-  if (!hub) {
-    Error error = std::move(hub).error();
+  const auto at_root = [&](Error error) {
     if (error.path.empty()) error.path = source->reader->catalog().root;
     return error;
+  };
+  if (IsMegatron(source->found.kind)) {
+    Result<dialects::mcore::GlobalView> view = dialects::mcore::MakeGlobalView(source->reader->catalog(), {request.no_optim});
+    if (!view) return at_root(std::move(view).error());
+    source->view = std::move(view).value();
   }
+  Result<dialects::HubState> hub = ReadHub(request, wanted, *source);
+  if (!hub) return at_root(std::move(hub).error());
   source->hub = std::move(hub).value();
   if (request.no_optim) DropOptimizer(&source->hub);
   return CheckMoments(&source->hub);
@@ -171,8 +186,16 @@ Result<Source> OpenAndRead(io::Storage& storage, const SourceRequest& request) {
 }
 
 Status CheckTiedPair(const Source& source, std::int64_t memory) {
-  if (!source.hub.tied) return OkStatus();
-  return CompareStored(source, source.hub.tied->embedding, source.hub.tied->head, memory).WithContext("comparing tied tensors");
+  Status equal = OkStatus();
+  if (source.hub.tied) {
+    equal = CompareStored(source, source.hub.tied->embedding, source.hub.tied->head, "config.json ties",
+                          "set `tie_word_embeddings` to false in config.json if both are meant", memory);
+  }
+  for (std::size_t i = 0; equal && source.view && i < source.view->copies.size(); ++i) {
+    const dialects::TiedPair& copy = source.view->copies[i];
+    equal = CompareStored(source, copy.embedding, copy.head, "the arguments tie", "the last stage's copy is stale: save the run again", memory);
+  }
+  return std::move(equal).WithContext("comparing tied tensors");
 }
 
 std::int64_t BytesOf(const dialects::HubTensor& tensor) {

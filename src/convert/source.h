@@ -13,6 +13,7 @@
 #include "crossdock/options.h"
 #include "crossdock/result.h"
 #include "dialects/dialect.h"
+#include "dialects/mcore/global_view.h"
 #include "formats/format.h"
 #include "formats/registry.h"
 #include "io/storage.h"
@@ -43,7 +44,11 @@ struct Source {
   std::unique_ptr<formats::CheckpointReader> reader;
   std::unique_ptr<family::FamilyFile> own_rules;         ///< --rules
   std::optional<Template> reference;                     ///< --hf-template
+  std::optional<dialects::mcore::GlobalView> view;       ///< of a Megatron source; made by ReadSourceHub before the hub
   dialects::HubState hub;
+
+  /// The catalog by its meaning: the reader's own, or what a Megatron source is seen as.
+  [[nodiscard]] const Catalog& seen() const { return view ? view->Seen(reader->catalog()) : reader->catalog(); }
 };
 
 [[nodiscard]] Result<Template> ReadTemplate(io::Storage& storage, const std::string& path);

@@ -33,7 +33,7 @@ std::int64_t BytesOfEntry(const Entry& entry) {
 std::map<Slot, SlotTotals> CountSlots(const Source& source, const Target& target) {
   std::map<Slot, SlotTotals> out;
   if (target.resharded) {
-    for (const Entry& entry : source.reader->catalog().entries) out[SlotOfTarget(entry)].read.Add(BytesOfEntry(entry));
+    for (const Entry& entry : source.seen().entries) out[SlotOfTarget(entry)].read.Add(BytesOfEntry(entry));
   } else {
     for (const dialects::HubTensor& tensor : source.hub.tensors) out[tensor.slot].read.Add(BytesOf(tensor));
   }

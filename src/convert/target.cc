@@ -109,9 +109,21 @@ Status CheckApplies(Kind to, const ConvertOptions& options) {
       .WithHint("leave it out, or write with `--to megatron`");
 }
 
+Result<dialects::TargetState> ReshardSeen(const Source& source, const dialects::TargetOptions& options) {
+  if (!source.view->optimizer_refusal.empty()) {
+    return MakeError(ErrorCode::kUnsupported, "the optimizer state cannot be carried: " + source.view->optimizer_refusal)
+        .WithHint("leave the state behind with --no-optim");
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(dialects::TargetState state, dialects::mcore::Reshard(source.seen(), options));
+  for (expr::Expr& expr : state.exprs) {
+    CROSSDOCK_ASSIGN_OR_RETURN(expr, source.view->OverSource(expr));
+  }
+  return state;
+}
+
 Result<dialects::TargetState> Arrange(const Source& source, Kind to, const ConvertOptions& options,
                                       const dialects::TargetOptions& target_options, bool reshard) {
-  if (reshard) return dialects::mcore::Reshard(source.reader->catalog(), target_options);
+  if (reshard) return ReshardSeen(source, target_options);
   switch (to) {
     case Kind::kMegatron: return dialects::mcore::WriteHub(source.hub, target_options);
     case Kind::kFullState: return dialects::hf::WriteFullState(source.hub, target_options);
@@ -130,7 +142,7 @@ Result<dialects::TargetState> ArrangeFor(const Source& source, Kind to, const Co
   if (to != Kind::kMegatronLegacy) return Arrange(source, to, options, target_options, reshard);
   CROSSDOCK_ASSIGN_OR_RETURN(dialects::TargetState global, Arrange(source, Kind::kMegatron, options, target_options, reshard));
   return dialects::mcore::ToLegacy(std::move(global), target_options.layout,
-                                   dialects::mcore::UsesDistributedOptimizer(target_options, source.reader->catalog()));
+                                   dialects::mcore::UsesDistributedOptimizer(target_options, source.seen()));
 }
 
 /// What the dialect wants written into the headers of safetensors files.
@@ -215,11 +227,10 @@ bool VocabularyDivides(const Catalog& catalog, int tp) {
 }
 
 bool CanReshard(const Source& source, Kind to, const ConvertOptions& options) {
-  const Kind from = source.found.kind;
-  return (from == Kind::kMegatron || from == Kind::kMegatronZarr) && WritesMegatron(to) && !options.dtype && !options.family && !options.rules &&
+  return IsMegatron(source.found.kind) && WritesMegatron(to) && !options.dtype && !options.family && !options.rules &&
          !options.hf_template && !options.no_optim && options.params_from == "model" && !options.tokenizer &&
          !options.padded_vocab && options.vocab_divisor == ConvertOptions().vocab_divisor &&
-         VocabularyDivides(source.reader->catalog(), options.layout.tp);
+         VocabularyDivides(source.seen(), options.layout.tp);
 }
 
 Status CheckApart(const Source& source, const std::string& target_root, const std::string& unit) {

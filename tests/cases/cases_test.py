@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 import unittest
+import zipfile
 
 sys.path.insert(0, os.path.dirname(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "limits"))
@@ -111,6 +112,41 @@ class Layouts(Case):
         self.same("back", items)
         self.refused("no", "convert", "hf", "no", "--to", "megatron", "--pp", 2, "--vpp", 2, expect=2,
                      says=["5 = 2 x 2 + 1", "--pipeline-layout 'Et*3|t*3|t*2|t*2L'"])
+
+    def storages(self, *parts):
+        """The storages of a torch file, as bytes."""
+        with zipfile.ZipFile(self.path(*parts)) as file:
+            return [file.read(name) for name in file.namelist() if "/data/" in name]
+
+    def test_b05_gate_and_up_rows_of_legacy_ranks(self):
+        items = self.model()
+        rows = 2 * 16                                            # bytes of a bf16 row
+        for source, target, tp in (("hf", "a", 2), ("a", "b", 4), ("b", "c", 1)):
+            self.run_tool("convert", source, target, "--to", "megatron-legacy", "--tp", tp)
+            per_rank = 24 // tp * rows
+            for rank in range(tp):
+                found = self.storages(target, "release", f"mp_rank_{rank:02d}", "model_optim_rng.pt")
+                for layer in range(4):
+                    gate, up = (items[f"model.layers.{layer}.mlp.{name}_proj.weight"][2] for name in ("gate", "up"))
+                    part = slice(rank * per_rank, (rank + 1) * per_rank)
+                    self.assertEqual(found.count(gate[part] + up[part]), 1, f"{target}, rank {rank}, layer {layer}")
+        self.run_tool("convert", "c", "back", "--to", "hf")
+        self.same("back", items)
+
+    def test_b57_from_layout_to_layout_and_back(self):
+        items = self.model()
+        steps = [("hf", "first", "megatron-legacy", 2, 2), ("first", "one", "megatron-legacy", 1, 1), ("one", "four", "megatron-legacy", 4, 1),
+                 ("four", "dist", "megatron", 2, 1), ("dist", "last", "megatron-legacy", 2, 2)]
+        for source, target, kind, tp, pp in steps:
+            self.run_tool("convert", source, target, "--to", kind, "--tp", tp, "--pp", pp)
+        for rank in ("mp_rank_00_000", "mp_rank_00_001", "mp_rank_01_000", "mp_rank_01_001"):
+            parts = ("release", rank, "model_optim_rng.pt")
+            self.assertEqual(self.storages("first", *parts), self.storages("last", *parts), rank)
+        self.run_tool("convert", "last", "back", "--to", "hf")
+        self.same("back", items)
+        for missing in ("mp_rank_01_000",):
+            os.rename(self.path("last", "release", missing), self.path("elsewhere"))
+            self.refused("no", "convert", "last", "no", "--to", "hf", says=[missing])
 
 
 class Completeness(Case):

@@ -80,6 +80,11 @@ def main_rank(rank, reference, config, target, flat, backend, folder):
     tp, dp = rank % TP, rank // TP
     state = {"args": Namespace(**config), "checkpoint_version": 3.0, "iteration": 20, "num_floating_point_operations_so_far": 5,
              "opt_param_scheduler": {"max_lr": 1e-3, "num_steps": 160}, "model": {}, "optimizer_state": {}}
+    if flat:
+        shared = {"lr": 1e-3, "max_lr": 1e-3, "min_lr": 1e-5, "betas": (0.9, 0.95), "eps": 1e-8, "bias_correction": True, "lr_mult": 1.0,
+                  "is_expert_parallel": False, "is_decoupled_lr": False, "step": 7}
+        groups = [shared | {"wd_mult": 1.0, "weight_decay": 0.1}, shared | {"wd_mult": 0.0, "weight_decay": 0.0}]
+        state["optimizer"] = {"optimizer": {"param_groups": groups}, "param_state_sharding_type": "fully_sharded_model_space"}
     for key, tensor in load_file(reference).items():
         if key.startswith("optimizer.state.") != flat and key.startswith("optimizer.state."):
             continue

@@ -32,7 +32,6 @@ struct Obstacle {
   std::string_view meaning;
 };
 constexpr std::array kFlagObstacles = {
-    Obstacle{"rotary_interleaved", "interleaved rotary embeddings, whose q and k rows lie in another order"},
     Obstacle{"apply_layernorm_1p", "norm weights stored minus one"},
     Obstacle{"layernorm_zero_centered_gamma", "norm weights stored minus one"},
     Obstacle{"squared_relu", "another activation"},

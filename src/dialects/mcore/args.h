@@ -29,8 +29,8 @@ struct StoredArgs {
 /// The common state of a checkpoint: objects["common"], unwrapped; null when there is none.
 [[nodiscard]] const Value* CommonState(const Catalog& catalog);
 
-/// Refuses what a dense family cannot carry, by the name of the setting: interleaved rotary embeddings, LayerNorm,
-/// zero-centered norms, biases, other activations, experts, multi-latent attention.
+/// Refuses what a dense family cannot carry, by the name of the setting: LayerNorm, zero-centered norms,
+/// biases, other activations, experts, multi-latent attention.
 [[nodiscard]] Status CheckExpressible(const Value& args, const family::FamilyFile& family, const std::string& origin);
 
 /// The arguments that describe the architecture, from a configuration in either dialect's words. With "mcore" words

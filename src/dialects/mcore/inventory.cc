@@ -37,7 +37,6 @@ class Sorter {
   Result<Inventory> Run() {
     ReadFacts();
     for (std::size_t i = 0; i < catalog_.entries.size(); ++i) CROSSDOCK_RETURN_IF_ERROR(OneEntry(static_cast<std::int32_t>(i)));
-    for (const std::string& name : catalog_.flattened_entries) Flattened(name);
     Objects();
     CROSSDOCK_RETURN_IF_ERROR(LayerForm());
     if (!inventory_.optimizer_refusal.empty()) DropOptimizer();
@@ -90,14 +89,6 @@ class Sorter {
     }
     LeaveOptimizer(entry);
     return true;
-  }
-
-  /// Named by the reader and not read: shards of an old distributed optimizer.
-  void Flattened(const std::string& name) {
-    ++optimizer_count_;
-    if (no_optim_) return;
-    inventory_.has_optimizer = true;
-    Refuse(fmt::format("it is stored as flattened shards of Megatron-Core 0.15 or older ({})", Printable(name)));
   }
 
   Status OneEntry(std::int32_t index) {

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "dialects/mcore/config_source.h"
+#include "dialects/mcore/interleaved_rotary.h"
 #include "dialects/mcore/inventory.h"
 #include "dialects/mcore/load_line.h"
 #include "dialects/mcore/mcore_dialect.h"
@@ -52,9 +53,9 @@ class Claims {
                       .WithTensor(entry.name)
                       .WithExpected(ToString(wanted))
                       .WithFound(ToString(entry.shape));
-    if (entry.shape.size() == wanted.size() + 1 && entry.name != tensor.name) {
+    if (entry.shape.size() == 1 && wanted.size() > 1 && entry.name != tensor.name) {
       error.code = ErrorCode::kUnsupported;
-      error.message = "the optimizer state is stored as flattened shards (Megatron-Core 0.15 or older), which this version does not read";
+      error.message = "the optimizer state is stored as flat shards without their shape (Megatron-Core before 0.5), which this version does not read";
       error.hint = "--no-optim leaves the optimizer state behind";
       return error;
     }
@@ -227,6 +228,11 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   hub.side_files = HubSideFiles(source);
   hub.load_hint = LoadLine(source.root, source.root, StoredStateOf(source, IsRelease(source)));
   hub.notices = std::move(chosen.notices);
+  if (args != nullptr && IsInterleaved(*args)) {
+    CROSSDOCK_RETURN_IF_ERROR(UndoInterleaving(*args, &hub.tensors));
+    if (chosen.config.words == "mcore") chosen.config.values.Set("rotary_interleaved", Value(false));
+    hub.notices.emplace_back("the checkpoint was trained with rotary_interleaved: the rows of q and k are taken in the hub's order, pairs apart");
+  }
   hub.family = chosen.family;
   hub.config = std::move(chosen.config);
   hub.letters = std::move(chosen.letters);

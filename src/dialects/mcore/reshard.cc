@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Megatron to Megatron: tensors stay as they are, only the chunks change. A generic table says which axis
-/// tensor-parallel ranks cut (megatron-core 0.19.2, sharded_state_dict of the layers); what the table does not know is
-/// replicated, which every loader can read.
+/// Megatron to Megatron: tensors stay as they are, only the chunks change, by the generic cut table; what the table does
+/// not know is replicated, which every loader can read.
 #include <algorithm>
-#include <array>
 #include <set>
 
 #include "dialects/mcore/args.h"
 #include "dialects/mcore/common_state.h"
+#include "dialects/mcore/cut_table.h"
 #include "dialects/mcore/extra_state.h"
 #include "dialects/mcore/inventory.h"
 #include "dialects/mcore/keys.h"
@@ -21,20 +20,6 @@
 
 namespace crossdock::dialects::mcore {
 namespace {
-
-struct Cut {
-  std::string_view suffix;
-  int axis;                 ///< without the layer axis
-  bool halves = false;      ///< [gate; up], each cut on its own, when the MLP is gated
-};
-constexpr std::array kCuts = {
-    Cut{"self_attention.linear_qkv.weight", 0},  Cut{"self_attention.linear_qkv.bias", 0},   Cut{"self_attention.linear_proj.weight", 1},
-    Cut{"mlp.linear_fc1.weight", 0, true},       Cut{"mlp.linear_fc1.bias", 0, true},        Cut{"mlp.linear_fc1.weight_w", 0},
-    Cut{"mlp.linear_fc1.weight_v", 0},           Cut{"mlp.linear_fc2.weight", 1},            Cut{"embedding.word_embeddings.weight", 0},
-    Cut{"output_layer.weight", 0},               Cut{"output_layer.bias", 0},                Cut{"self_attention.core_attention.softmax_offset", 0},
-    Cut{"self_attention.linear_q_proj.weight", 0},  Cut{"self_attention.linear_q_up_proj.weight", 0}, Cut{"self_attention.linear_kv_up_proj.weight", 0},
-    Cut{"mlp.shared_experts.linear_fc1.weight", 0, true}, Cut{"mlp.shared_experts.linear_fc2.weight", 1},
-};
 
 class Resharder {
  public:
@@ -92,11 +77,6 @@ class Resharder {
 
   /// Flat buckets keep the order of the run that wrote them: under another layout they mean nothing.
   Status CheckBuckets() const {
-    if (!source_.flattened_entries.empty()) {
-      return MakeError(ErrorCode::kUnsupported, "the optimizer state is stored as flattened shards of Megatron-Core 0.15 or older, which this version does not read")
-          .WithTensor(source_.flattened_entries.front())
-          .WithHint("leave the state behind with --no-optim");
-    }
     if (SameLayout()) return OkStatus();
     for (const Entry& entry : source_.entries) {
       if (ParseTensorKey(entry.name).kind != TensorKey::Kind::kBucket) continue;
@@ -112,9 +92,9 @@ class Resharder {
   /// The parts of a tensor, one box a tensor-parallel rank (two for gated halves).
   Result<std::vector<std::pair<int, Box>>> TensorParallelBoxes(const Entry& entry, const TensorKey& key, int lead) const {
     const Box whole = Box::Whole(entry.shape);
-    const auto cut = std::find_if(kCuts.begin(), kCuts.end(), [&](const Cut& c) { return key.model_key.ends_with(c.suffix); });
+    const std::optional<Cut> cut = FindCut(key.model_key);
     std::vector<std::pair<int, Box>> parts;
-    if (cut == kCuts.end() || key.kind == TensorKey::Kind::kBucket || entry.shape.size() <= static_cast<std::size_t>(lead + cut->axis)) {
+    if (!cut || key.kind == TensorKey::Kind::kBucket || entry.shape.size() <= static_cast<std::size_t>(lead + cut->axis)) {
       parts.emplace_back(0, whole);
       return parts;
     }

@@ -4,7 +4,7 @@
 /// What a reader's catalog holds:
 ///  - entries: every tensor under its DCP key as it is, slot kParam; chunks are kTorchBlob, cover the tensor exactly
 ///    once (of identical replicated chunks the first is kept) and lie within their files;
-///  - flattened_entries: names of flattened optimizer shards (Megatron-Core <= 0.15), which are not entries;
+///  - flattened_entries: names of the entries that are flattened optimizer shards (Megatron-Core <= 0.15): grids of blocks;
 ///  - object_refs: the bytes items, except the common state, which is loaded;
 ///  - objects: "common" (common.pt, else the item `common_state/shard_0_1`), "metadata.json", "run_config.yaml", "hf/config.json";
 ///  - side_files: what lies in ITER/hf, under "hf/...", as copies.

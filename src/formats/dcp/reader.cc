@@ -99,12 +99,11 @@ class CatalogBuilder {
     std::sort(metadata_.flattened.begin(), metadata_.flattened.end());
     IndexPlaces();
     for (dcp::StoredTensor& tensor : metadata_.tensors) {
-      if (std::binary_search(metadata_.flattened.begin(), metadata_.flattened.end(), tensor.name)) {
-        catalog_.flattened_entries.push_back(tensor.name);
-        continue;
-      }
       if (!catalog_.entries.empty() && catalog_.entries.back().name == tensor.name) {
         return MakeError(ErrorCode::kCorrupt, "a checkpoint names a tensor twice").WithPath(dir_).WithTensor(tensor.name);
+      }
+      if (std::binary_search(metadata_.flattened.begin(), metadata_.flattened.end(), tensor.name)) {
+        catalog_.flattened_entries.push_back(tensor.name);
       }
       CROSSDOCK_RETURN_IF_ERROR(AddEntry(std::move(tensor)));
     }

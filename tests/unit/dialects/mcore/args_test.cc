@@ -85,7 +85,6 @@ TEST(ArgsTest, SettingsWithoutRulesAreRefusedByName) {
   const auto refused = [](std::string_view json, std::string_view name) {
     EXPECT_THAT(CheckExpressible(Json(json), Family("llama"), "common.pt"), IsError(ErrorCode::kUnsupported, HasSubstr(std::string(name))));
   };
-  refused(R"({"rotary_interleaved": true})", "rotary_interleaved = True");
   refused(R"({"layernorm_zero_centered_gamma": true})", "layernorm_zero_centered_gamma");
   refused(R"({"apply_layernorm_1p": true})", "apply_layernorm_1p");
   refused(R"({"normalization": "LayerNorm"})", "normalization");

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dialects/mcore/legacy_keys.h"
+
+#include <array>
+#include <charconv>
+#include <utility>
+
+namespace crossdock::dialects::mcore {
+namespace {
+
+using Renaming = std::pair<std::string_view, std::string_view>;
+
+/// Of a layer's parameter: the first row whose left side begins the name.
+constexpr std::array kLayerNames = {
+    Renaming{"input_layernorm.", "self_attention.linear_qkv.layer_norm_"},
+    Renaming{"pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_"},
+};
+constexpr std::array kOldLayerNames = {
+    Renaming{"input_layernorm.", "self_attention.linear_qkv.layer_norm_"},
+    Renaming{"input_norm.", "self_attention.linear_qkv.layer_norm_"},
+    Renaming{"post_attention_layernorm.", "mlp.linear_fc1.layer_norm_"},
+    Renaming{"post_attention_norm.", "mlp.linear_fc1.layer_norm_"},
+    Renaming{"self_attention.query_key_value.", "self_attention.linear_qkv."},
+    Renaming{"attention.query_key_value.", "self_attention.linear_qkv."},
+    Renaming{"self_attention.dense.", "self_attention.linear_proj."},
+    Renaming{"attention.dense.", "self_attention.linear_proj."},
+    Renaming{"mlp.dense_h_to_4h.", "mlp.linear_fc1."},
+    Renaming{"mlp.dense_4h_to_h.", "mlp.linear_fc2."},
+};
+constexpr std::array kOldTopNames = {
+    Renaming{"final_layernorm.", "decoder.final_layernorm."},
+    Renaming{"final_norm.", "decoder.final_layernorm."},
+};
+
+template <std::size_t N>
+std::string Renamed(std::string_view name, const std::array<Renaming, N>& rows) {
+  for (const auto& [from, to] : rows) {
+    if (name.starts_with(from)) return std::string(to) + std::string(name.substr(from.size()));
+  }
+  return std::string(name);
+}
+
+/// Splits "<number>.<rest>".
+std::optional<std::pair<std::int64_t, std::string_view>> Numbered(std::string_view text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || number < 0 || end == text.data() + text.size() || *end != '.') return std::nullopt;
+  return std::pair{number, text.substr(static_cast<std::size_t>(end - text.data()) + 1)};
+}
+
+LegacyName OldName(std::string_view name) {
+  LegacyName out;
+  out.old = true;
+  for (const std::string_view stack : {"encoder.", "transformer."}) {
+    if (!name.starts_with(stack)) continue;
+    const std::string_view inner = name.substr(stack.size());
+    constexpr std::string_view kLayers = "layers.";
+    if (const auto layer = inner.starts_with(kLayers) ? Numbered(inner.substr(kLayers.size())) : std::nullopt) {
+      out.layer = layer->first;
+      out.key = Renamed(layer->second, kOldLayerNames);
+    } else {
+      out.key = Renamed(inner, kOldTopNames);
+    }
+    return out;
+  }
+  out.key = std::string(name);  // embedding., output_layer.
+  return out;
+}
+
+}  // namespace
+
+LegacyName ParseLegacyName(std::string_view name) {
+  constexpr std::string_view kOld = "language_model.";
+  constexpr std::string_view kLayers = "decoder.layers.";
+  if (name.starts_with(kOld)) return OldName(name.substr(kOld.size()));
+  LegacyName out;
+  if (name == "word_embeddings_for_head.weight" || name == "word_embeddings.weight") {  // beside language_model, on the last stage
+    out.key = "output_layer.weight";
+    out.old = true;
+    out.head_copy = true;
+    return out;
+  }
+  if (const auto layer = name.starts_with(kLayers) ? Numbered(name.substr(kLayers.size())) : std::nullopt) {
+    out.layer = layer->first;
+    out.key = Renamed(layer->second, kLayerNames);
+    return out;
+  }
+  out.key = std::string(name);
+  return out;
+}
+
+}  // namespace crossdock::dialects::mcore

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  The ranks of a legacy checkpoint: which tensor, pipeline and expert rank each directory belongs to.
+/// On disk (Megatron-LM, training/checkpointing.py, `get_checkpoint_name`): `mp_rank_TT[_PPP][_EEE]`, PPP only with more
+/// than one stage, EEE only with more than one expert rank: `mp_rank_00_001` alone says not which; the arguments do.
+/// Errors: kIncomplete names the directories of missing ranks; kCorrupt for names and arguments that contradict.
+/// Threads: functions are pure. Ownership: a LegacyRank points into the catalog.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tensor/catalog.h"
+
+namespace crossdock::dialects::mcore {
+
+inline constexpr std::string_view kLegacyModelFile = "model_optim_rng.pt";
+inline constexpr std::string_view kLegacyDistributedFile = "distrib_optim.pt";
+
+struct LegacyRank {
+  std::string dir;                     ///< "mp_rank_00_001"
+  int tensor = 0, pipeline = 0, expert = 0;
+  const Value* file = nullptr;         ///< the object of model_optim_rng.pt
+  const Value* distributed = nullptr;  ///< the object of distrib_optim.pt, or null
+};
+
+struct LegacyRanks {
+  int tp = 1, pp = 1, ep = 1;
+  std::vector<LegacyRank> ranks;       ///< one a (pipeline, tensor): ranks[pipeline * tp + tensor]; of the first expert rank
+  Value args = Value::MakeDict();      ///< of the first rank; empty when none are stored
+};
+
+/// True for a catalog that the reader of legacy files made.
+[[nodiscard]] bool IsLegacy(const Catalog& catalog);
+
+[[nodiscard]] Result<LegacyRanks> FindLegacyRanks(const Catalog& catalog);
+
+}  // namespace crossdock::dialects::mcore

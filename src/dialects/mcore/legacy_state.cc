@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dialects/mcore/legacy_state.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "dialects/mcore/legacy_optimizer.h"
+#include "fmt/format.h"
+
+namespace crossdock::dialects::mcore {
+namespace {
+
+using expr::Expr;
+
+/// The one optimizer of the rank: chained ones (experts, Muon) of a single member are that member.
+const Value* TheOptimizer(const LegacyRank& rank) {
+  const Value* optimizer = rank.file->Find("optimizer");
+  if (optimizer == nullptr) return nullptr;
+  const ValueList* chained = optimizer->as_sequence();
+  return chained != nullptr && chained->size() == 1 ? &chained->front() : optimizer;
+}
+
+/// {state, param_groups} of the torch optimizer: below `optimizer` where masters are kept apart, else the dict itself.
+const Value* Inner(const Value& optimizer) {
+  const Value* inner = optimizer.Find("optimizer");
+  return inner != nullptr && inner->Find("param_groups") != nullptr ? inner : optimizer.Find("param_groups") != nullptr ? &optimizer : nullptr;
+}
+
+Error Untold(const LegacyRank& rank, std::string message) {
+  return MakeError(ErrorCode::kUnsupported, std::move(message)).WithPath(rank.dir).WithHint("--no-optim leaves the optimizer state behind");
+}
+
+/// Whether weight decay counts for a group; nothing when it does not say.
+std::optional<bool> GroupDecays(const Value& group) {
+  if (const std::optional<double> mult = group.GetFloat("wd_mult")) return *mult > 0;
+  if (const std::optional<double> decay = group.GetFloat("weight_decay")) return *decay > 0;
+  return std::nullopt;
+}
+
+class Mapper {
+ public:
+  Mapper(const Catalog& source, const LegacyRank& rank, const LegacyModel& shard, const Value& optimizer)
+      : source_(source), rank_(rank), shard_(shard), masters_(Lists(optimizer.Find("fp32_from_fp16_params"))), inner_(*Inner(optimizer)) {}
+
+  Result<LegacyState> Run() {
+    ReadStates();
+    const ValueList* groups = inner_.Find("param_groups")->as_sequence();
+    if (groups == nullptr) return Untold(rank_, "the optimizer's parameter groups are no list");
+    std::array<bool, 2> seen = {false, false};
+    for (std::size_t g = 0; g < groups->size(); ++g) {
+      const std::optional<bool> decays = GroupDecays((*groups)[g]);
+      if (!decays) return Untold(rank_, "a parameter group does not say whether weight decay counts for it");
+      const bool twice = std::exchange(seen[*decays ? 1 : 0], true);
+      if (twice) return Untold(rank_, "several parameter groups have the same weight decay, so that their parameters cannot be told apart");
+      CROSSDOCK_RETURN_IF_ERROR(Group(g, (*groups)[g], *decays));
+    }
+    return std::move(out_);
+  }
+
+ private:
+  static std::vector<const ValueList*> Lists(const Value* lists) {
+    std::vector<const ValueList*> out;
+    const ValueList* outer = lists != nullptr ? lists->as_sequence() : nullptr;
+    for (std::size_t i = 0; outer != nullptr && i < outer->size(); ++i) out.push_back((*outer)[i].as_sequence());
+    return out;
+  }
+
+  void ReadStates() {
+    const Value* state = inner_.Find("state");
+    if (state == nullptr || state->as_dict() == nullptr) return;
+    for (const auto& [key, value] : state->as_dict()->items) {
+      if (key.as_int() != nullptr) states_[*key.as_int()] = &value;
+    }
+  }
+
+  /// The rank's parameters of a group, in the order of registration.
+  std::vector<const LegacyTensor*> Members(bool decays) const {
+    std::vector<const LegacyTensor*> members;
+    for (const std::vector<LegacyTensor>& chunk : shard_.chunks) {
+      for (const LegacyTensor& tensor : chunk) {
+        const Entry& entry = Param(tensor);
+        if (!IsFloating(entry.dtype)) continue;
+        if (Decays(tensor.name, entry.shape) == decays) members.push_back(&tensor);
+      }
+    }
+    return members;
+  }
+
+  const Entry& Param(const LegacyTensor& tensor) const { return source_.entries[static_cast<std::size_t>(tensor.entry)]; }
+
+  Status Group(std::size_t g, const Value& group, bool decays) {
+    const Value* params = group.Find("params");
+    const ValueList* numbers = params != nullptr ? params->as_sequence() : nullptr;
+    if (numbers == nullptr) return Untold(rank_, "a parameter group does not number its parameters");
+    const std::vector<const LegacyTensor*> members = Members(decays);
+    if (members.size() != numbers->size()) {
+      return Untold(rank_, "a parameter group has another number of parameters than the model")
+          .WithExpected(fmt::format("{} {}", members.size(), decays ? "with weight decay" : "without weight decay"))
+          .WithFound(fmt::format("{}", numbers->size()));
+    }
+    const ValueList* masters = g < masters_.size() ? masters_[g] : nullptr;
+    std::size_t next_master = 0;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      const std::int64_t* number = (*numbers)[i].as_int();
+      if (number == nullptr) return Untold(rank_, "a parameter group does not number its parameters");
+      SlotExprs slots;
+      CROSSDOCK_RETURN_IF_ERROR(States(*members[i], *number, &slots));
+      const DType dtype = Param(*members[i]).dtype;
+      if (masters != nullptr && (dtype == DType::kBF16 || dtype == DType::kF16)) {  // float32 parameters are their own masters
+        if (next_master == masters->size()) return Untold(rank_, "a parameter group has too few master weights").WithTensor(members[i]->name);
+        CROSSDOCK_RETURN_IF_ERROR(Take(*members[i], (*masters)[next_master++], Slot::kMaster, &slots));
+      }
+      if (std::ranges::any_of(slots, [](const Expr& e) { return e != nullptr; })) out_.params[members[i]->entry] = std::move(slots);
+    }
+    if (masters != nullptr && next_master != masters->size()) {
+      return Untold(rank_, "a parameter group has another number of master weights than the model")
+          .WithExpected(fmt::format("{}", next_master))
+          .WithFound(fmt::format("{}", masters->size()));
+    }
+    return OkStatus();
+  }
+
+  Status States(const LegacyTensor& tensor, std::int64_t number, SlotExprs* slots) {
+    const auto state = states_.find(number);
+    if (state == states_.end() || state->second->as_dict() == nullptr) return OkStatus();
+    for (const auto& [key, value] : state->second->as_dict()->items) {
+      const std::string* name = key.as_string();
+      if (name == nullptr) continue;
+      if (*name == "step") {
+        if (!out_.step) out_.step = value;
+        continue;
+      }
+      if (value.as_tensor() == nullptr) continue;
+      const std::optional<Slot> slot = *name == "exp_avg" ? std::optional(Slot::kAdamMu) : *name == "exp_avg_sq" ? std::optional(Slot::kAdamNu)
+                                       : *name == "momentum_buffer" ? std::optional(Slot::kMuonMu) : *name == "master_param" ? std::optional(Slot::kMaster)
+                                                                                                                             : std::nullopt;
+      if (!slot) return Untold(rank_, fmt::format("the optimizer holds {}, which is no state of Adam", Printable(*name))).WithTensor(tensor.name);
+      CROSSDOCK_RETURN_IF_ERROR(Take(tensor, value, *slot, slots));
+    }
+    return OkStatus();
+  }
+
+  /// The proof that the order is right: the state has the parameter's shape.
+  Status Take(const LegacyTensor& tensor, const Value& value, Slot slot, SlotExprs* slots) {
+    const TensorValue* stored = value.as_tensor();
+    const std::int32_t index = stored == nullptr ? -1 : source_.Find(stored->storage);
+    if (index < 0) return Untold(rank_, "an optimizer state has no data").WithTensor(tensor.name);
+    const Entry& entry = source_.entries[static_cast<std::size_t>(index)];
+    if (entry.shape != Param(tensor).shape || !IsFloating(entry.dtype)) {
+      return Untold(rank_, "the optimizer's states are not in the order of the model's parameters")
+          .WithTensor(tensor.name)
+          .WithExpected(fmt::format("a floating state of shape {}", ToString(Param(tensor).shape)))
+          .WithFound(fmt::format("{} {} in {}", DTypeName(entry.dtype), ToString(entry.shape), Printable(entry.name)));
+    }
+    (*slots)[static_cast<std::size_t>(slot)] = expr::Leaf(index, entry.dtype, entry.shape);
+    return OkStatus();
+  }
+
+  const Catalog& source_;
+  const LegacyRank& rank_;
+  const LegacyModel& shard_;
+  const std::vector<const ValueList*> masters_;
+  const Value& inner_;
+  std::map<std::int64_t, const Value*> states_;
+  LegacyState out_;
+};
+
+}  // namespace
+
+bool HasLegacyOptimizer(const LegacyRank& rank) {
+  const Value* optimizer = TheOptimizer(rank);
+  return optimizer != nullptr && (optimizer->as_sequence() != nullptr || Inner(*optimizer) != nullptr);
+}
+
+Result<LegacyState> ReadLegacyOptimizer(const Catalog& source, const LegacyRank& rank, const LegacyModel& shard) {
+  const Value* optimizer = TheOptimizer(rank);
+  if (optimizer == nullptr) return LegacyState();
+  if (Inner(*optimizer) == nullptr) return Untold(rank, "the optimizer's state is chained of several (experts or Muon), whose parameters cannot be told apart");
+  return Mapper(source, rank, shard, *optimizer).Run();
+}
+
+Value CommonOptimizer(const LegacyRank& rank, const std::optional<Value>& step) {
+  Value out = Value::MakeDict();
+  const Value* optimizer = TheOptimizer(rank);
+  const Value* inner = optimizer != nullptr ? Inner(*optimizer) : nullptr;
+  const ValueList* stored = inner != nullptr ? inner->Find("param_groups")->as_sequence() : nullptr;
+  ValueList groups;
+  for (std::size_t i = 0; stored != nullptr && i < stored->size(); ++i) {
+    Value group = (*stored)[i];
+    if (group.as_dict() == nullptr) continue;
+    group.Erase("params");
+    if (step && group.Find("step") == nullptr) group.Set("step", *step);
+    groups.push_back(std::move(group));
+  }
+  Value torch = Value::MakeDict();
+  torch.Set("param_groups", Value::MakeList(std::move(groups)));
+  out.Set("optimizer", std::move(torch));
+  if (optimizer != nullptr) {
+    if (const Value* scaler = optimizer->Find("grad_scaler")) out.Set("grad_scaler", *scaler);
+  }
+  return out;
+}
+
+}  // namespace crossdock::dialects::mcore

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dialects/mcore/legacy_keys.h"
+
+#include <gtest/gtest.h>
+
+namespace crossdock::dialects::mcore {
+namespace {
+
+void Expect(const char* name, std::optional<std::int64_t> layer, const char* key, bool old) {
+  const LegacyName meaning = ParseLegacyName(name);
+  EXPECT_EQ(meaning.key, key) << name;
+  EXPECT_EQ(meaning.layer, layer) << name;
+  EXPECT_EQ(meaning.old, old) << name;
+}
+
+TEST(LegacyKeysTest, NamesOfMegatronCore) {
+  Expect("embedding.word_embeddings.weight", std::nullopt, "embedding.word_embeddings.weight", false);
+  Expect("decoder.layers.12.self_attention.linear_qkv.weight", 12, "self_attention.linear_qkv.weight", false);
+  Expect("decoder.layers.0.input_layernorm.weight", 0, "self_attention.linear_qkv.layer_norm_weight", false);
+  Expect("decoder.layers.0.pre_mlp_layernorm.weight", 0, "mlp.linear_fc1.layer_norm_weight", false);
+  Expect("decoder.final_layernorm.weight", std::nullopt, "decoder.final_layernorm.weight", false);
+  Expect("decoder.layers.x.weight", std::nullopt, "decoder.layers.x.weight", false);
+}
+
+TEST(LegacyKeysTest, NamesOfBeforeMegatronCore) {
+  Expect("language_model.embedding.word_embeddings.weight", std::nullopt, "embedding.word_embeddings.weight", true);
+  for (const char* stack : {"encoder", "transformer"}) {
+    const std::string layer = std::string("language_model.") + stack + ".layers.3.";
+    Expect((layer + "input_norm.weight").c_str(), 3, "self_attention.linear_qkv.layer_norm_weight", true);
+    Expect((layer + "post_attention_layernorm.weight").c_str(), 3, "mlp.linear_fc1.layer_norm_weight", true);
+    Expect((layer + "attention.query_key_value.bias").c_str(), 3, "self_attention.linear_qkv.bias", true);
+    Expect((layer + "self_attention.dense.weight").c_str(), 3, "self_attention.linear_proj.weight", true);
+    Expect((layer + "mlp.dense_h_to_4h.weight").c_str(), 3, "mlp.linear_fc1.weight", true);
+    Expect((layer + "mlp.dense_4h_to_h.weight").c_str(), 3, "mlp.linear_fc2.weight", true);
+    Expect((std::string("language_model.") + stack + ".final_norm.weight").c_str(), std::nullopt, "decoder.final_layernorm.weight", true);
+  }
+  Expect("language_model.output_layer.weight", std::nullopt, "output_layer.weight", true);
+  EXPECT_TRUE(ParseLegacyName("word_embeddings_for_head.weight").head_copy);
+}
+
+}  // namespace
+}  // namespace crossdock::dialects::mcore

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dialects/mcore/legacy_ranks.h"
+
+#include "legacy_samples.h"
+#include "result_matchers.h"
+
+namespace crossdock::dialects::mcore {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+/// Rank directories that hold nothing but arguments.
+Catalog Directories(const std::vector<std::string>& names, std::int64_t tp, std::int64_t pp, std::int64_t ep) {
+  Catalog catalog;
+  catalog.format = "mp_rank";
+  catalog.root = "/run/iter_0000020";
+  Value args = Value::MakeDict();
+  args.Set("tensor_model_parallel_size", Value(tp));
+  args.Set("pipeline_model_parallel_size", Value(pp));
+  args.Set("expert_model_parallel_size", Value(ep));
+  for (const std::string& name : names) {
+    Value file = Json(R"({"iteration": 20})");
+    file.Set("args", Namespace(args));
+    catalog.objects[name + "/model_optim_rng.pt"] = std::move(file);
+  }
+  return catalog;
+}
+
+TEST(LegacyRanksTest, AnAmbiguousNameIsDecidedByTheArguments) {
+  const Catalog stages = Directories({"mp_rank_00_000", "mp_rank_00_001"}, 1, 2, 1);
+  ASSERT_OK_AND_ASSIGN(const LegacyRanks by_stage, FindLegacyRanks(stages));
+  ASSERT_EQ(by_stage.ranks.size(), 2U);
+  EXPECT_EQ(by_stage.ranks[1].pipeline, 1);
+  EXPECT_EQ(by_stage.ranks[1].expert, 0);
+
+  const Catalog experts = Directories({"mp_rank_00_000", "mp_rank_00_001"}, 1, 1, 2);
+  ASSERT_OK_AND_ASSIGN(const LegacyRanks by_expert, FindLegacyRanks(experts));
+  ASSERT_EQ(by_expert.ranks.size(), 1U);
+  EXPECT_EQ(by_expert.ranks[0].pipeline, 0);
+  EXPECT_EQ(by_expert.ep, 2);
+
+  // Expert tensor parallelism below TP: not every pair exists.
+  const Catalog pairs = Directories({"mp_rank_00_000_000", "mp_rank_01_000_001", "mp_rank_00_001_000", "mp_rank_01_001_001"}, 2, 2, 2);
+  ASSERT_OK_AND_ASSIGN(const LegacyRanks both, FindLegacyRanks(pairs));
+  ASSERT_EQ(both.ranks.size(), 4U);
+  EXPECT_EQ(both.ranks[3].dir, "mp_rank_01_001_001");
+}
+
+TEST(LegacyRanksTest, MissingRanksAreNamed) {
+  EXPECT_THAT(FindLegacyRanks(Directories({"mp_rank_00_000", "mp_rank_00_001", "mp_rank_01_001"}, 2, 2, 1)), IsError(ErrorCode::kIncomplete, HasSubstr("mp_rank_01_000")));
+  EXPECT_THAT(FindLegacyRanks(Directories({"mp_rank_00"}, 4, 1, 1)), IsError(ErrorCode::kIncomplete, AllOf(HasSubstr("mp_rank_01"), HasSubstr("mp_rank_03"))));
+  EXPECT_THAT(FindLegacyRanks(Directories({}, 1, 1, 1)), IsError(ErrorCode::kIncomplete, HasSubstr("mp_rank_00/model_optim_rng.pt")));
+}
+
+TEST(LegacyRanksTest, NamesAndArgumentsThatContradictAreRefused) {
+  EXPECT_THAT(FindLegacyRanks(Directories({"mp_rank_00_000"}, 1, 1, 1)), IsError(ErrorCode::kCorrupt, HasSubstr("mp_rank_00_000")));
+  EXPECT_THAT(FindLegacyRanks(Directories({"mp_rank_00", "mp_rank_01"}, 1, 1, 1)), IsError(ErrorCode::kCorrupt, HasSubstr("mp_rank_01")));
+  Catalog mixed = Directories({"mp_rank_00", "mp_rank_01"}, 2, 1, 1);
+  mixed.objects["mp_rank_01/model_optim_rng.pt"].Set("iteration", Value(40));
+  EXPECT_THAT(FindLegacyRanks(mixed), IsError(ErrorCode::kCorrupt, AllOf(HasSubstr("different iterations"), HasSubstr("40"))));
+  EXPECT_THAT(FindLegacyRanks(Directories({"mp_rank_00"}, std::int64_t{1} << 40U, 1, 1)), IsError(ErrorCode::kCorrupt, HasSubstr("parallel sizes")));
+}
+
+TEST(LegacyRanksTest, WithoutArgumentsTheNamesHaveToDo) {
+  Catalog catalog = Directories({"mp_rank_00_000", "mp_rank_00_001", "mp_rank_01_000", "mp_rank_01_001"}, 2, 2, 1);
+  for (auto& [name, file] : catalog.objects) file.Erase("args");
+  ASSERT_OK_AND_ASSIGN(const LegacyRanks ranks, FindLegacyRanks(catalog));
+  EXPECT_EQ(ranks.tp, 2);
+  EXPECT_EQ(ranks.pp, 2);
+}
+
+}  // namespace
+}  // namespace crossdock::dialects::mcore

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dialects/mcore/legacy_view.h"
+
+#include <algorithm>
+
+#include "legacy_samples.h"
+#include "result_matchers.h"
+
+namespace crossdock::dialects::mcore {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const HubTensor* Find(const HubState& hub, std::string_view name, Slot slot = Slot::kParam) {
+  const auto found = std::ranges::find_if(hub.tensors, [&](const HubTensor& t) { return t.name == name && t.slot == slot; });
+  return found == hub.tensors.end() ? nullptr : &*found;
+}
+
+/// The stored tensor and the place in it that one element of a hub tensor comes from.
+std::pair<std::string, Dims> Origin(const Catalog& source, const GlobalView& view, const HubState& hub, const char* name, Slot slot, const Dims& at) {
+  const HubTensor* tensor = Find(hub, name, slot);
+  if (tensor == nullptr) return {"no such tensor", {}};
+  const Result<expr::Expr> stored = view.OverSource(tensor->expr);
+  const auto [leaf, from] = Elements(*stored).at(at);
+  return {source.entries[static_cast<std::size_t>(leaf)].name, from};
+}
+
+std::vector<LegacySample> Layouts() {
+  return {{1, 1, 1, {4}}, {2, 1, 1, {4}}, {1, 2, 1, {1, 3}}, {2, 2, 1, {2, 2}}, {4, 1, 1, {3}}, {2, 2, 2, {3, 2, 3, 2}}, {1, 2, 2, {0, 2, 1, 1}}};
+}
+
+TEST(LegacyViewTest, EveryLayoutIsSeenAsOneCheckpoint) {
+  for (LegacySample sample : Layouts()) {
+    for (const bool local_spec : {false, true}) {
+      sample.adam = true;
+      sample.local_spec = local_spec;
+      const Catalog source = LegacySource(sample);
+      ASSERT_OK_AND_ASSIGN(const GlobalView view, SeeLegacy(source, {}));
+      std::int64_t layers = 0;
+      for (const std::int64_t count : sample.counts) layers += count;
+      const Catalog wanted = McoreSource("llama", TinyArgs(layers), true, false, 56, true);
+      ASSERT_EQ(view.catalog.entries.size(), wanted.entries.size());
+      for (std::size_t i = 0; i < wanted.entries.size(); ++i) {
+        EXPECT_EQ(view.catalog.entries[i].name, wanted.entries[i].name);
+        EXPECT_EQ(view.catalog.entries[i].shape, wanted.entries[i].shape);
+        EXPECT_EQ(view.exprs[i]->shape, wanted.entries[i].shape);
+      }
+      EXPECT_EQ(view.optimizer_refusal, "");
+      ASSERT_OK_AND_ASSIGN(const HubState hub, ReadHub(view.catalog, {}));
+      EXPECT_EQ(hub.optimizer, "adam");
+      EXPECT_EQ(hub.counters, (Counters{20, 7, std::nullopt, 160}));
+      EXPECT_EQ(view.catalog.objects.at("common").GetString("args.ckpt_format"), "torch_dist");
+    }
+  }
+}
+
+TEST(LegacyViewTest, EachElementComesFromTheRankThatHeldIt) {
+  const LegacySample sample{2, 2, 2, {3, 2, 3, 2}, true};
+  const Catalog source = LegacySource(sample);
+  ASSERT_OK_AND_ASSIGN(const GlobalView view, SeeLegacy(source, {}));
+  ASSERT_OK_AND_ASSIGN(const HubState hub, ReadHub(view.catalog, {}));
+  const auto from = [&](const char* name, const Dims& at, Slot slot = Slot::kParam) { return Origin(source, view, hub, name, slot, at); };
+  using Place = std::pair<std::string, Dims>;
+  // Layer 6 is the second of model chunk 1 on stage 0: chunks hold 3, 2, 3, 2 layers in order.
+  const std::string chunk = "/model_optim_rng.pt#model1/decoder.layers.1.";
+  EXPECT_EQ(from("model.layers.6.mlp.gate_proj.weight", {13, 5}), (Place{"mp_rank_01_000" + chunk + "mlp.linear_fc1.weight", {1, 5}}));
+  EXPECT_EQ(from("model.layers.6.mlp.up_proj.weight", {13, 5}), (Place{"mp_rank_01_000" + chunk + "mlp.linear_fc1.weight", {13, 5}}));
+  EXPECT_EQ(from("model.layers.6.mlp.up_proj.weight", {11, 5}), (Place{"mp_rank_00_000" + chunk + "mlp.linear_fc1.weight", {23, 5}}));
+  EXPECT_EQ(from("model.layers.6.mlp.down_proj.weight", {3, 20}), (Place{"mp_rank_01_000" + chunk + "mlp.linear_fc2.weight", {3, 8}}));
+  EXPECT_EQ(from("model.layers.6.self_attn.o_proj.weight", {3, 7}), (Place{"mp_rank_00_000" + chunk + "self_attention.linear_proj.weight", {3, 7}}));
+  EXPECT_EQ(from("model.layers.6.self_attn.k_proj.weight", {5, 2}), (Place{"mp_rank_01_000" + chunk + "self_attention.linear_qkv.weight", {9, 2}}));
+  EXPECT_EQ(from("model.layers.6.input_layernorm.weight", {9}), (Place{"mp_rank_00_000" + chunk + "self_attention.linear_qkv.layer_norm_weight", {9}}));
+  EXPECT_EQ(from("model.embed_tokens.weight", {30, 1}), (Place{"mp_rank_01_000/model_optim_rng.pt#model0/embedding.word_embeddings.weight", {2, 1}}));
+  EXPECT_EQ(from("lm_head.weight", {30, 1}), (Place{"mp_rank_01_001/model_optim_rng.pt#model1/output_layer.weight", {2, 1}}));
+  // Masters and moments: with decay the embedding, then four matrices a layer, chunk by chunk.
+  const std::string file = "mp_rank_01_000/model_optim_rng.pt#optimizer/";
+  const int fc1 = 1 + 4 * 3 + 4 * 1 + 2;
+  EXPECT_EQ(from("model.layers.6.mlp.up_proj.weight", {13, 5}, Slot::kMaster), (Place{file + fmt::format("fp32_from_fp16_params/0/{}", fc1), {13, 5}}));
+  EXPECT_EQ(from("model.layers.6.mlp.up_proj.weight", {13, 5}, Slot::kAdamNu), (Place{file + fmt::format("optimizer/state/{}/exp_avg_sq", fc1), {13, 5}}));
+  const int norm = 1 + 4 * 6 + 2 * 4;  // after all with decay: the first norm of the second layer of chunk 1
+  EXPECT_EQ(from("model.layers.6.input_layernorm.weight", {9}, Slot::kAdamMu), (Place{"mp_rank_00_000/model_optim_rng.pt#optimizer/" + fmt::format("optimizer/state/{}/exp_avg", norm), {9}}));
+}
+
+TEST(LegacyViewTest, TheCopyOfATiedEmbeddingIsLeftOutAndCompared) {
+  for (const bool old_names : {false, true}) {
+    LegacySample sample;
+    sample.tied = true;
+    sample.adam = true;
+    sample.old_names = old_names;
+    const Catalog source = LegacySource(sample);
+    ASSERT_OK_AND_ASSIGN(const GlobalView view, SeeLegacy(source, {}));
+    EXPECT_EQ(view.catalog.Find("output_layer.weight"), -1);
+    EXPECT_EQ(view.catalog.Find("optimizer.state.param.output_layer.weight"), -1);
+    ASSERT_EQ(view.copies.size(), 2U);
+    EXPECT_THAT(source.entries[static_cast<std::size_t>(view.copies[1].embedding)].name, HasSubstr("mp_rank_01_000/"));
+    EXPECT_THAT(source.entries[static_cast<std::size_t>(view.copies[1].head)].name, HasSubstr("mp_rank_01_001/"));
+    ASSERT_OK_AND_ASSIGN(const HubState hub, ReadHub(view.catalog, {}));
+    EXPECT_EQ(Find(hub, "lm_head.weight"), nullptr);
+  }
+}
+
+TEST(LegacyViewTest, NamesOfBeforeMegatronCoreAreReadWithANotice) {
+  LegacySample sample;
+  sample.old_names = true;
+  const Catalog source = LegacySource(sample);
+  ASSERT_OK_AND_ASSIGN(const GlobalView view, SeeLegacy(source, {}));
+  ASSERT_EQ(view.notices.size(), 1U);
+  EXPECT_THAT(view.notices.front(), HasSubstr("before Megatron-Core"));
+  EXPECT_THAT(ReadHub(view.catalog, {}), IsOk());
+}
+
+TEST(LegacyViewTest, OldOrdersOfQkvAreRefused) {
+  for (const bool absent : {true, false}) {
+    Catalog source = LegacySource({});
+    for (auto& [name, file] : source.objects) {
+      if (absent) file.Erase("checkpoint_version");
+      if (!absent) file.Set("checkpoint_version", Value(1.0));
+    }
+    EXPECT_THAT(SeeLegacy(source, {}), IsError(ErrorCode::kUnsupported, HasSubstr("checkpoint_version 2.0 or newer")));
+  }
+}
+
+TEST(LegacyViewTest, AStateThatDoesNotFitIsRefusedByTargetsWithAnOptimizer) {
+  LegacySample sample;
+  sample.adam = true;
+  Catalog source = LegacySource(sample);
+  const std::int32_t wrong = source.Find("mp_rank_01_001/model_optim_rng.pt#optimizer/optimizer/state/2/exp_avg");
+  ASSERT_GE(wrong, 0);
+  source.entries[static_cast<std::size_t>(wrong)].shape = {16, 24};
+  ASSERT_OK_AND_ASSIGN(const GlobalView view, SeeLegacy(source, {}));
+  EXPECT_THAT(view.optimizer_refusal, AllOf(HasSubstr("not in the order of the model's parameters"), HasSubstr("linear_fc1.weight"), HasSubstr("[16, 24]"), HasSubstr("mp_rank_01_001")));
+  EXPECT_EQ(view.catalog.Find("optimizer.state.exp_avg.output_layer.weight"), -1);
+  EXPECT_THAT(ReadHub(view.catalog, {}), IsOk());
+  ViewOptions without;
+  without.no_optim = true;
+  ASSERT_OK_AND_ASSIGN(const GlobalView plain, SeeLegacy(source, without));
+  EXPECT_EQ(plain.optimizer_refusal, "");
+}
+
+TEST(LegacyViewTest, PartsThatDoNotFitAreCorrupt) {
+  Catalog source = LegacySource({});
+  const std::int32_t wrong = source.Find("mp_rank_01_000/model_optim_rng.pt#model/decoder.layers.1.mlp.linear_fc2.weight");
+  ASSERT_GE(wrong, 0);
+  source.entries[static_cast<std::size_t>(wrong)].shape = {16, 13};
+  EXPECT_THAT(SeeLegacy(source, {}), IsError(ErrorCode::kCorrupt, AllOf(HasSubstr("linear_fc2.weight"), HasSubstr("[16, 13]"))));
+}
+
+TEST(LegacyViewTest, WhatNoRuleDividesIsRefused) {
+  Catalog source = LegacySource({});
+  for (auto& [name, file] : source.objects) {
+    SetAt(&file, "model/decoder.adapter.weight", LegacyTensorAt(&source, name, "model/decoder.adapter.weight", DType::kBF16, {4, 4}));
+  }
+  source.SortEntries();
+  EXPECT_THAT(SeeLegacy(source, {}), IsError(ErrorCode::kUnsupported, HasSubstr("decoder.adapter.weight")));
+}
+
+}  // namespace
+}  // namespace crossdock::dialects::mcore
