@@ -11,6 +11,7 @@
 #include "convert/job.h"
 #include "convert/kinds.h"
 #include "convert/manifest.h"
+#include "convert/master_proof.h"
 #include "convert/receipt.h"
 #include "convert/summary.h"
 
@@ -114,6 +115,7 @@ Result<Report> Convert(const ConvertOptions& options, const Hooks& hooks) {
     CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t free_bytes, FreeBytesAt(*storage, options.target));
     return MakePlanReport(job.source, job.target, options, free_bytes);
   }
+  if (CarriesOptimizer(job.target) || options.params_from == "master") CROSSDOCK_RETURN_IF_ERROR(ProveMasters(job.source, options, hooks));
   CROSSDOCK_ASSIGN_OR_RETURN(const JobResult result, RunJob(job.source, &job.target, *storage, options, hooks));
   if (!result.equal) return DifferenceReport(result.comparison, job.target);
   if (options.receipt) {

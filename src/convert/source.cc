@@ -48,7 +48,7 @@ Result<dialects::HubState> ReadMegatronHub(const Source& source, const dialects:
     CROSSDOCK_ASSIGN_OR_RETURN(tensor.expr, source.view->OverSource(tensor.expr));
   }
   hub.left_out.insert(hub.left_out.end(), source.view->left_out.begin(), source.view->left_out.end());
-  if (hub.optimizer_refusal.empty()) hub.optimizer_refusal = source.view->optimizer_refusal;
+  if (!source.view->optimizer_refusal.empty()) hub.optimizer_refusal = source.view->optimizer_refusal;
   hub.notices.insert(hub.notices.end(), source.view->notices.begin(), source.view->notices.end());
   return hub;
 }
@@ -168,7 +168,8 @@ Status ReadSourceHub(const SourceRequest& request, Source* source) {
     return error;
   };
   if (IsMegatron(source->found.kind)) {
-    Result<dialects::mcore::GlobalView> view = dialects::mcore::MakeGlobalView(source->reader->catalog(), {request.no_optim});
+    const auto load = [reader = source->reader.get()](const ObjectRef& ref) { return reader->LoadObject(ref); };
+    Result<dialects::mcore::GlobalView> view = dialects::mcore::MakeGlobalView(source->reader->catalog(), {request.no_optim, load});
     if (!view) return at_root(std::move(view).error());
     source->view = std::move(view).value();
   }

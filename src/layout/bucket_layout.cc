@@ -128,7 +128,7 @@ Status CheckPieces(const BucketLayout& layout, std::span<const BufferParam> para
     if (place.start + params[i].numel < size) wanted.insert(place.start + params[i].numel);
   }
   const auto is_share = [&](std::int64_t edge) { return !share || (*share > 0 && edge % *share == 0); };
-  const Error error = MakeError(ErrorCode::kCorrupt, "the pieces of the optimizer's bucket do not end where the model's parameters end");
+  const Error error = MakeError(ErrorCode::kCorrupt, "the pieces of the optimizer's bucket do not end where parameters end under the run's arguments");
   auto next = wanted.begin();
   for (const std::int64_t edge : edges) {
     if (next != wanted.end() && edge > *next) break;

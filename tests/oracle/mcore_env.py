@@ -230,6 +230,18 @@ class FusedAdam(torch.optim.Optimizer):
             for parameter in group["params"]:
                 if not self.state[parameter]:
                     self.initialize_state(parameter)
+                if parameter.grad is not None:
+                    self.update(group, parameter)
+
+    @torch.no_grad()
+    def update(self, group, parameter):
+        """AdamW, element by element: ranks and their order do not enter."""
+        state, (beta1, beta2), gradient = self.state[parameter], group["betas"], parameter.grad.float()
+        state["exp_avg"].mul_(beta1).add_(gradient, alpha=1 - beta1)
+        state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        first = state["exp_avg"] / (1 - beta1 ** group["step"])
+        second = (state["exp_avg_sq"] / (1 - beta2 ** group["step"])).sqrt()
+        parameter.sub_(group["lr"] * (first / (second + group["eps"]) + group["weight_decay"] * parameter))
 
 
 mcore_optimizer.Adam = FusedAdam
@@ -320,6 +332,7 @@ class Layout:
     loss: bool = False                # account_for_loss_in_pipeline_split
     numbered: bool = False            # keys decoder.layers.<i>. instead of a layer axis
     divisor: int = 128                # make_vocab_size_divisible_by
+    bucket: int | None = None         # elements after which a bucket of gradients closes (first stage); none: one bucket
 
     @property
     def world(self):
@@ -331,7 +344,7 @@ class Layout:
 
     def __str__(self):
         extra = "".join(f"-{name}{value}" for name, value in (("dp", self.dp if self.dp > 1 else None), ("first", self.first), ("last", self.last), ("vpp", self.vpp), ("embedding", self.embedding), ("loss", self.loss)) if value)
-        return f"tp{self.tp}-pp{self.pp}{extra}{'-cells' if self.cells else ''}{'-numbered' if self.numbered else ''}"
+        return f"tp{self.tp}-pp{self.pp}{extra}{'-cells' if self.cells else ''}{'-numbered' if self.numbered else ''}{f'-bucket{self.bucket}' if self.bucket else ''}"
 
 
 def rope_of(config):
@@ -399,13 +412,15 @@ def build_chunks(config, layout, dtype=torch.bfloat16):
     return [build_model(config, layout, dtype, chunk=index) for index in (range(layout.vpp) if layout.vpp else (None,))]
 
 
-def _wrapped(model, ddp, distributed):
+def _wrapped(model, ddp, distributed, first_chunk):
+    # As training.py has it: buckets close by size on the first stage, in its first chunk, when gradients overlap.
+    bucket = ddp.bucket_size if ddp.overlap_grad_reduce and first_chunk and parallel_state.get_pipeline_model_parallel_rank() == 0 else None
     layouts = {}
     if distributed:
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         layouts["full_param_layout"] = distrib_optimizer.DistributedOptimizer.compute_full_param_layout(
-            parameters, None, parallel_state.get_data_parallel_group(with_context_parallel=True).size(), ddp)
-    return DistributedDataParallel(model.config, ddp, model, disable_bucketing=True, **layouts)
+            parameters, bucket, parallel_state.get_data_parallel_group(with_context_parallel=True).size(), ddp)
+    return DistributedDataParallel(model.config, ddp, model, disable_bucketing=bucket is None, **layouts)
 
 
 def build_optimizer(model, layout, dtype=torch.bfloat16, distributed=True, lr=1e-3, min_lr=1e-5, weight_decay=0.1):
@@ -413,8 +428,9 @@ def build_optimizer(model, layout, dtype=torch.bfloat16, distributed=True, lr=1e
     if not isinstance(model, list):
         wrapped, optimizer, scheduler = build_optimizer([model], layout, dtype, distributed, lr, min_lr, weight_decay)
         return wrapped[0], optimizer, scheduler
-    ddp = DistributedDataParallelConfig(use_distributed_optimizer=distributed, grad_reduce_in_fp32=True, overlap_grad_reduce=False)
-    wrapped = [_wrapped(chunk, ddp, distributed) for chunk in model]
+    ddp = DistributedDataParallelConfig(use_distributed_optimizer=distributed, grad_reduce_in_fp32=True, overlap_grad_reduce=layout.bucket is not None,
+                                        bucket_size=layout.bucket)
+    wrapped = [_wrapped(chunk, ddp, distributed, index == 0) for index, chunk in enumerate(model)]
     optimizer = get_megatron_optimizer(OptimizerConfig(
         optimizer="adam", lr=lr, min_lr=min_lr, weight_decay=weight_decay, bf16=dtype == torch.bfloat16, fp16=dtype == torch.float16,
         params_dtype=dtype, use_distributed_optimizer=distributed, adam_beta1=0.9, adam_beta2=0.95, adam_eps=1e-8, clip_grad=1.0), wrapped)

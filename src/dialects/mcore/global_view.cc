@@ -2,7 +2,10 @@
 #include "dialects/mcore/global_view.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "dialects/mcore/args.h"
+#include "dialects/mcore/bucket_view.h"
 #include "dialects/mcore/flattened.h"
 #include "dialects/mcore/keys.h"
 #include "dialects/mcore/legacy_ranks.h"
@@ -53,6 +56,48 @@ Result<GlobalView> SeeFlattened(const Catalog& source) {
   return view;
 }
 
+/// What the common state says of an optimizer whose state is seen whole.
+void DeclareBucketOptimizer(BucketState* state, Value* common) {
+  Value torch = Value::MakeDict();
+  torch.Set("param_groups", Value::MakeList(std::move(state->param_groups)));
+  Value optimizer = Value::MakeDict();
+  optimizer.Set("optimizer", std::move(torch));
+  if (state->grad_scaler) optimizer.Set("grad_scaler", *std::move(state->grad_scaler));
+  common->Set("optimizer", std::move(optimizer));
+  DeclareFullyReshardable(common);
+}
+
+/// Flat buckets become whole tensors; where they cannot, the reason is kept and the rest is seen as it is.
+Result<GlobalView> SeeBuckets(const Catalog& source, const ViewOptions& options) {
+  GlobalView view;
+  Result<BucketState> read = ReadBuckets(source, options.load);
+  if (!read) {
+    view.optimizer_refusal = Reason(read.error());
+    return view;
+  }
+  BucketState state = *std::move(read);
+  view.identity = false;
+  view.prove_masters = true;
+  view.notices = std::move(state.notices);
+  view.catalog = source;
+  view.catalog.entries = std::move(state.entries);
+  view.exprs = std::move(state.exprs);
+  for (std::size_t i = 0; i < source.entries.size(); ++i) {
+    const Entry& stored = source.entries[i];
+    if (ParseTensorKey(stored.name).kind == TensorKey::Kind::kBucket) continue;
+    view.catalog.entries.push_back(stored);
+    view.exprs.push_back(expr::Leaf(static_cast<int>(i), stored.dtype, stored.shape));
+  }
+  std::erase_if(view.catalog.object_refs, [](const ObjectRef& ref) { return ref.name.starts_with("optimizer.distributed."); });
+  CROSSDOCK_RETURN_IF_ERROR(SortView(&view));
+  if (const Value* stored = CommonState(source)) {
+    Value common = *stored;
+    DeclareBucketOptimizer(&state, &common);
+    view.catalog.objects["common"] = std::move(common);
+  }
+  return view;
+}
+
 }  // namespace
 
 Result<Expr> GlobalView::OverSource(const Expr& seen) const {
@@ -64,6 +109,7 @@ Result<Expr> GlobalView::OverSource(const Expr& seen) const {
 Result<GlobalView> MakeGlobalView(const Catalog& source, const ViewOptions& options) {
   if (IsLegacy(source)) return SeeLegacy(source, options);
   if (!source.flattened_entries.empty() && !options.no_optim) return SeeFlattened(source);
+  if (options.load && !options.no_optim && HasBuckets(source)) return SeeBuckets(source, options);
   return GlobalView();
 }
 

@@ -4,9 +4,10 @@
 /// Invariants: catalog.entries are sorted and exprs has one expression for each; where an entry is stored as it is seen, it
 /// keeps its chunks. A plain torch_dist is seen as it is: `identity`, and nothing is copied.
 /// Errors: kCorrupt for parts that do not fit together, kIncomplete for missing ones, kUnsupported for what is no known form.
-/// Threads: functions are pure.
+/// Threads: functions are pure but for `load`.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,12 @@
 
 namespace crossdock::dialects::mcore {
 
+/// Reads one of a catalog's objects.
+using ObjectLoader = std::function<Result<Value>(const ObjectRef&)>;
+
 struct ViewOptions {
   bool no_optim = false;               ///< the optimizer's state will be left out: it is not put together
+  ObjectLoader load;                   ///< for what stands beside flat buckets; without it they are not read
 };
 
 struct GlobalView {
@@ -26,6 +31,7 @@ struct GlobalView {
   std::vector<LeftOut> left_out;
   std::vector<TiedPair> copies;        ///< stored twice and seen once: entries of the source whose data must be equal
   std::string optimizer_refusal;       ///< why optimizer state that is stored is not seen; see HubState
+  bool prove_masters = false;          ///< the order of the optimizer's state was computed: its masters must be compared before it is carried
 
   /// The catalog that is seen. REQUIRES: `source` is the one the view was made of; it must outlive the result.
   [[nodiscard]] const Catalog& Seen(const Catalog& source) const { return identity ? source : catalog; }

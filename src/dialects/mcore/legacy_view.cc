@@ -8,6 +8,7 @@
 #include "dialects/mcore/cut_table.h"
 #include "dialects/mcore/extra_state.h"
 #include "dialects/mcore/keys.h"
+#include "dialects/mcore/legacy_distributed.h"
 #include "dialects/mcore/legacy_model.h"
 #include "dialects/mcore/legacy_state.h"
 #include "dialects/mcore/view_catalog.h"
@@ -68,20 +69,15 @@ class Merger {
   void ReadStates() {
     if (options_.no_optim || !HasLegacyOptimizer(ranks_.ranks.front())) return;
     for (std::size_t i = 0; i < shards_.size(); ++i) {
-      if (ranks_.ranks[i].distributed != nullptr) {
-        view_.optimizer_refusal = fmt::format("it is the distributed optimizer's ({}/{}), flat buffers in the order of the run that wrote them", ranks_.ranks[i].dir, kLegacyDistributedFile);
-        states_.clear();
-        return;
-      }
-      Result<LegacyState> state = ReadLegacyOptimizer(source_, ranks_.ranks[i], shards_[i]);
+      const bool distributed = ranks_.ranks[i].distributed != nullptr;
+      Result<LegacyState> state = distributed ? ReadDistributedOptimizer(source_, ranks_, ranks_.ranks[i], shards_[i])
+                                              : ReadLegacyOptimizer(source_, ranks_.ranks[i], shards_[i]);
       if (!state) {
-        Error why = std::move(state).error();
-        view_.optimizer_refusal = fmt::format("{}{}{}{}{}", why.message, why.path.empty() ? "" : " in " + Printable(why.path),
-                                              why.tensor.empty() ? "" : " (" + Printable(why.tensor) + ")", why.expected.empty() ? "" : ", expected " + why.expected,
-                                              why.found.empty() ? "" : ", found " + why.found);
+        view_.optimizer_refusal = Reason(state.error());
         states_.clear();
         return;
       }
+      view_.prove_masters = view_.prove_masters || distributed;
       states_.push_back(*std::move(state));
     }
   }

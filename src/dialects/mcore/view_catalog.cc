@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "fmt/format.h"
+
 namespace crossdock::dialects::mcore {
 namespace {
 
@@ -15,6 +17,11 @@ void DeclareOptimizer(Value* optimizer) {
 }
 
 }  // namespace
+
+std::string Reason(const Error& why) {
+  return fmt::format("{}{}{}{}{}", why.message, why.path.empty() ? "" : " in " + Printable(why.path), why.tensor.empty() ? "" : " (" + Printable(why.tensor) + ")",
+                     why.expected.empty() ? "" : ", expected " + why.expected, why.found.empty() ? "" : ", found " + why.found);
+}
 
 Status SortView(GlobalView* view) {
   std::vector<std::size_t> order(view->catalog.entries.size());

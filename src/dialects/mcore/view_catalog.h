@@ -3,9 +3,14 @@
 /// Errors: kCorrupt. Threads: functions are pure.
 #pragma once
 
+#include <string>
+
 #include "dialects/mcore/global_view.h"
 
 namespace crossdock::dialects::mcore {
+
+/// Why something cannot be read, in one line, for GlobalView::optimizer_refusal.
+[[nodiscard]] std::string Reason(const Error& why);
 
 /// Entries and expressions, sorted together. kCorrupt when two have one name.
 [[nodiscard]] Status SortView(GlobalView* view);
