@@ -84,6 +84,11 @@ def load_rank(rank, step, config, parameters, state, layout, dtype):
     for key, chunk in zip(_keys(chunks), chunks):
         chunk.load_state_dict(loaded.get(key, {}), strict=True)  # an empty stage leaves no key, as training expects
     optimizer.load_state_dict(loaded["optimizer"])
+    return _compared(chunks, _shards(optimizer), config, parameters, state, layout)
+
+
+def _compared(chunks, shards, config, parameters, state, layout):
+    """Problems of this rank, and how many tensors were compared."""
     problems, count, padded = [], 0, layout.padded(config["vocab_size"])
     weights = to_megatron(parameters, config, padded)
     slots = {key: to_megatron(slot_of(state, slot), config, padded) for key, slot in env.SLOTS.items()}
@@ -91,7 +96,7 @@ def load_rank(rank, step, config, parameters, state, layout, dtype):
     for parameter, (name, entry) in entries.items():
         _compare(problems, name, parameter.data, env.local_of(entry, weights, parameter, parameter.dtype), _rows(entry, config["vocab_size"]))
         count += 1
-    for parameter, start, end, tensors in _shards(optimizer):
+    for parameter, start, end, tensors in shards:
         name, entry = entries[parameter]
         rows = _rows(entry, config["vocab_size"])
         limit = end - start if rows is None else max(0, min(end, rows * parameter.shape[1]) - start)
@@ -100,6 +105,38 @@ def load_rank(rank, step, config, parameters, state, layout, dtype):
             _compare(problems, f"{key} of {name}", tensor.detach()[:limit], expected[:limit])
             count += 1
     return problems, count
+
+
+def legacy_rank(rank, root, config, parameters, state, layout, distributed, dtype):
+    """As `--ckpt-format torch` loads it: training's load_checkpoint over model0, model1, ..."""
+    from megatron.core.num_microbatches_calculator import init_num_microbatches_calculator
+    env.TEDotProductAttention.get_extra_state = lambda self: torch.empty(0, dtype=torch.uint8)  # legacy files hold it
+    env.TEDotProductAttention.set_extra_state = lambda self, state: None
+    env.initialize(layout)
+    env.use_args(env.training_args(config, layout, root, dtype, ckpt_format="torch", use_distributed_optimizer=distributed))
+    init_num_microbatches_calculator(rank, None, 8, 4, layout.dp)
+    chunks = env.build_chunks(config, layout, dtype)
+    wrapped, optimizer, _ = env.build_optimizer(chunks, layout, dtype, distributed=distributed)
+    env.training_checkpointing.load_checkpoint(wrapped, optimizer, None)
+    return _compared(chunks, _shards(optimizer) if distributed else _plain(optimizer, chunks), config, parameters, state, layout)
+
+
+def _plain(optimizer, chunks):
+    """The same of an optimizer that is not distributed: whole parameters."""
+    inner, = env.inner_optimizers(optimizer)
+    for chunk in chunks:
+        for parameter in chunk.parameters():
+            main = parameter.main_param
+            states = {"param": main, **inner.optimizer.state[main]}
+            yield parameter, 0, main.numel(), {key: states[key].reshape(-1) for key in env.SLOTS}
+
+
+def check_legacy(root, config, parameters, state, layout, distributed, dtype=torch.bfloat16):
+    total = 0
+    for rank, (problems, count) in enumerate(env.run_ranks(layout.world, legacy_rank, pathlib.Path(root), config, parameters, state, layout, distributed, dtype)):
+        assert not problems, f"{layout}, rank {rank}: " + "; ".join(problems[:6])
+        total += count
+    return total
 
 
 def check(step, config, parameters, state, layout, dtype=torch.bfloat16):

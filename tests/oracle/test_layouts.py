@@ -66,3 +66,13 @@ def test_a_run_of_a_layout_is_read(workshop, name, tmp_path):
     target = env.Layout(1, 1)
     tool.convert(tmp_path / "m", tmp_path / "r", "--to", "megatron", *tool.layout_words(target))
     mcore_load.check(tool.step_of(tmp_path / "r"), config, parameters, state, [target])
+
+
+@pytest.mark.parametrize("distributed", [False, True], ids=["plain", "distributed"])
+@pytest.mark.parametrize("name", ["tp2-vpp2", "string", "counted-vpp2"])
+def test_megatron_loads_a_legacy_tree_of_a_layout(workshop, name, distributed, tmp_path):
+    case, layout = LAYOUTS[name]
+    source, config, parameters, state = workshop.full_state(case)
+    tool.convert(source, tmp_path / "m", "--to", "megatron-legacy", "--iteration", 20, *tool.layout_words(layout), *HYPER, "--hf-template", workshop.hf(case)[0],
+                 "--set", "seq_length=64", *(["--set", "use_distributed_optimizer=True"] if distributed else []))
+    assert mcore_chunks.check_legacy(tmp_path / "m", config, parameters, state, layout, distributed)
