@@ -21,7 +21,7 @@ ALLOWED = {
     "formats/pickle": ["tensor", "io"],
     "formats/torch_zip": ["tensor", "io", "formats/pickle"],
     "formats/safetensors": ["tensor", "io", "formats/format"],
-    "formats/dcp": ["tensor", "io", "formats/format", "formats/pickle", "formats/torch_zip"],
+    "formats/dcp": ["tensor", "io", "formats/format", "formats/pickle", "formats/safetensors", "formats/torch_zip"],
     "formats/mp_rank": ["tensor", "io", "formats/format", "formats/pickle", "formats/torch_zip", "formats/dcp"],
     "formats/torch_bin": ["tensor", "io", "formats/format", "formats/safetensors", "formats/torch_zip"],
     "formats/zarr": ["tensor", "io", "formats/format", "formats/dcp"],

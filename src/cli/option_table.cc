@@ -34,7 +34,7 @@ constexpr std::array kTable = {
     One("megatron-path", "", "PATH", kConverting | kInspect, ""),
     One("hf-path", "", "PATH", kConverting | kInspect, ""),
     One("hf-model", "hf-model-id hf-model-path", "DIR", kConverting, ""),
-    One("to", "via", "FORMAT", kConverting, "format of the target: hf, full-state, megatron"),
+    One("to", "via", "FORMAT", kConverting, "format of the target: hf, full-state, megatron, dcp"),
     One("from", "", "FORMAT", kReading, "what the source is; default: found from its content"),
     One("from-b", "", "FORMAT", kVerify, "what B is; default: found from its content"),
     One("saver", "", "NAME", kConverting, ""),

@@ -18,7 +18,7 @@ constexpr std::array kKinds = {
     KindSpec{Kind::kMegatron, "dcp", "mcore", "Megatron-Core torch_dist", true, true},
     KindSpec{Kind::kMegatronLegacy, "mp_rank", "mcore", "Megatron legacy, per-rank files", true, true},
     KindSpec{Kind::kMegatronZarr, "zarr", "mcore", "Megatron's retired zarr format", true, false},
-    KindSpec{Kind::kDcp, "dcp", "hf", "plain PyTorch DCP of a Hugging Face model", false, false},
+    KindSpec{Kind::kDcp, "dcp", "hf", "plain PyTorch DCP of a Hugging Face model", true, true},
     KindSpec{Kind::kMaxText, "orbax", "maxtext", "MaxText Orbax checkpoint", false, false},
     KindSpec{Kind::kTunix, "orbax", "tunix", "Tunix post-training checkpoint", false, false},
 };
@@ -67,6 +67,8 @@ Result<std::optional<Kind>> ParseSourceKind(const std::optional<std::string>& na
 bool WritesMegatron(Kind kind) { return kind == Kind::kMegatron || kind == Kind::kMegatronLegacy; }
 bool IsMegatron(Kind kind) { return SpecOf(kind).dialect == "mcore"; }
 
-bool HoldsOptimizer(Kind kind) { return kind != Kind::kHf && kind != Kind::kDcp; }
+bool HoldsOptimizer(Kind kind) { return kind != Kind::kHf; }
+
+bool HoldsMasters(Kind kind) { return kind != Kind::kHf && kind != Kind::kDcp; }
 
 }  // namespace crossdock::convert

@@ -37,4 +37,7 @@ struct KindSpec {
 /// True when the format can hold optimizer state.
 [[nodiscard]] bool HoldsOptimizer(formats::Kind kind);
 
+/// True when it has a place for master weights beside the parameters: PyTorch's own optimizers keep none.
+[[nodiscard]] bool HoldsMasters(formats::Kind kind);
+
 }  // namespace crossdock::convert

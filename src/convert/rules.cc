@@ -7,6 +7,7 @@
 #include <set>
 
 #include "convert/kinds.h"
+#include "dialects/hf/dcp_keys.h"
 #include "dialects/mcore/keys.h"
 #include "family/bind.h"
 #include "family/builtin_files.h"
@@ -102,6 +103,7 @@ std::string_view WithoutSlot(std::string_view name) {
 
 RuleBook RuleBook::Make(const dialects::HubState& hub, formats::Kind kind) {
   RuleBook book;
+  book.nested_ = kind == formats::Kind::kDcp;
   if (hub.family == nullptr) return book;
   const auto bind = [&](const std::string& dialect, bool stacked, bool split) {
     family::BindOptions options;
@@ -138,7 +140,17 @@ RuleBook RuleBook::Make(const dialects::HubState& hub, formats::Kind kind) {
 
 const RuleOf* RuleBook::Find(std::string_view name) const {
   const auto it = rules_.find(WithoutSlot(name));
-  return it == rules_.end() ? nullptr : &it->second;
+  if (it != rules_.end()) return &it->second;
+  if (!nested_) return nullptr;
+  const auto state = dialects::hf::ParseStateKey(name);
+  const std::string plain = state ? state->name : dialects::hf::WithoutWrappers(name);
+  for (std::size_t at = 0; at != std::string::npos && at < plain.size();) {
+    const auto found = rules_.find(std::string_view(plain).substr(at));
+    if (found != rules_.end()) return &found->second;
+    at = plain.find('.', at);
+    if (at != std::string::npos) ++at;
+  }
+  return nullptr;
 }
 
 std::vector<std::string> FoldNames(const std::vector<std::string>& names) {

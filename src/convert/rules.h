@@ -29,6 +29,7 @@ class RuleBook {
  private:
   void Add(const std::string& name, RuleOf rule) { rules_.emplace(name, std::move(rule)); }
   std::map<std::string, RuleOf, std::less<>> rules_;
+  bool nested_ = false;  ///< plain DCP: names stand below words of the user's own
 };
 
 /// The name without "param/", "optim/<slot>/" or "optimizer.state.<slot>.".

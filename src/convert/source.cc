@@ -60,32 +60,25 @@ Result<dialects::HubState> ReadHub(const SourceRequest& request, const family::F
   const bool unknown = Allowed(request, "unknown-tensors");
   if (source.view) return ReadMegatronHub(source, {wanted, std::move(config), request.no_optim, unknown});
   const dialects::hf::ReadOptions options{wanted, std::move(config), unknown};
+  if (source.found.kind == Kind::kDcp) return dialects::hf::ReadDcp(catalog, options, request.no_optim);
   return source.found.kind == Kind::kFullState ? dialects::hf::ReadFullState(catalog, options)
                                                : dialects::hf::ReadHub(catalog, options);
 }
 
-/// Compares the elements of two stored tensors of one dtype and shape, 1 MiB at a time.
-Status CompareStored(const Source& source, std::int32_t a, std::int32_t b, const char* who, const char* hint, std::int64_t memory) {
+/// Compares one chunk of two stored tensors of one dtype and shape, 1 MiB at a time.
+Status CompareChunk(const Source& source, std::pair<std::int32_t, std::int32_t> entries, std::int32_t chunk, std::int64_t memory, const Error& unequal) {
+  const auto [a, b] = entries;
   const Catalog& catalog = source.reader->catalog();
   const Entry& x = catalog.entries[static_cast<std::size_t>(a)];
-  const Entry& y = catalog.entries[static_cast<std::size_t>(b)];
-  const Error unequal = MakeError(ErrorCode::kCorrupt, fmt::format("{} the head to the embedding, but the two differ", who))
-                            .WithPath(catalog.root)
-                            .WithTensor(y.name)
-                            .WithExpected(fmt::format("the same as `{}`", Printable(x.name)));
-  if (x.dtype != y.dtype || x.shape != y.shape || x.chunks.size() != 1 || y.chunks.size() != 1) {
-    return Error(unequal)
-        .WithFound(fmt::format("{} {} against {} {}", DTypeName(y.dtype), ToString(y.shape), DTypeName(x.dtype), ToString(x.shape)))
-        .WithHint(hint);
-  }
-  CROSSDOCK_ASSIGN_OR_RETURN(const ByteRange left, source.reader->Locate(a, 0));
-  CROSSDOCK_ASSIGN_OR_RETURN(const ByteRange right, source.reader->Locate(b, 0));
-  const auto open = [&](const Entry& e) {
-    const FileRef& file = catalog.files[static_cast<std::size_t>(e.chunks[0].file)];
+  CROSSDOCK_ASSIGN_OR_RETURN(const ByteRange left, source.reader->Locate(a, chunk));
+  CROSSDOCK_ASSIGN_OR_RETURN(const ByteRange right, source.reader->Locate(b, chunk));
+  const auto open = [&](std::int32_t entry) {
+    const Chunk& part = catalog.entries[static_cast<std::size_t>(entry)].chunks[static_cast<std::size_t>(chunk)];
+    const FileRef& file = catalog.files[static_cast<std::size_t>(part.file)];
     return source.storage->OpenRead(io::JoinPath(catalog.root, file.path));
   };
-  CROSSDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<io::ReadFile> first, open(x));
-  CROSSDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<io::ReadFile> second, open(y));
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<io::ReadFile> first, open(a));
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<io::ReadFile> second, open(b));
   const std::int64_t tile = std::clamp<std::int64_t>(memory / 4, 1 << 12, 1 << 20);
   std::vector<std::byte> p(static_cast<std::size_t>(std::min(tile, left.length))), q(p.size());
   for (std::int64_t at = 0; at < left.length; at += tile) {
@@ -96,8 +89,31 @@ Status CompareStored(const Source& source, std::int32_t a, std::int32_t b, const
     if (i == p.begin() + static_cast<std::ptrdiff_t>(n)) continue;
     const std::int64_t byte = at + (i - p.begin());
     return Error(unequal)
-        .WithFound(fmt::format("another value at element {}", byte * 8 / BitsOf(x.dtype)))
-        .WithHint(hint);
+        .WithFound(fmt::format("another value at element {}{}", byte * 8 / BitsOf(x.dtype),
+                               x.chunks.size() == 1 ? "" : " of the part " + ToString(x.chunks[static_cast<std::size_t>(chunk)].box)));
+  }
+  return OkStatus();
+}
+
+/// Compares two stored tensors, chunk by chunk.
+Status CompareStored(const Source& source, std::int32_t a, std::int32_t b, const char* who, const char* hint, std::int64_t memory) {
+  const Catalog& catalog = source.reader->catalog();
+  const Entry& x = catalog.entries[static_cast<std::size_t>(a)];
+  const Entry& y = catalog.entries[static_cast<std::size_t>(b)];
+  const Error unequal = MakeError(ErrorCode::kCorrupt, fmt::format("{} the head to the embedding, but the two differ", who))
+                            .WithPath(catalog.root)
+                            .WithTensor(y.name)
+                            .WithExpected(fmt::format("the same as `{}`", Printable(x.name)))
+                            .WithHint(hint);
+  // Ranks cut one and the same tensor in the same way; sorted boxes then agree one by one.
+  const auto same_box = [](const Chunk& p, const Chunk& q) { return p.box == q.box; };
+  if (x.dtype != y.dtype || x.shape != y.shape || !std::ranges::equal(x.chunks, y.chunks, same_box)) {
+    return Error(unequal)
+        .WithFound(fmt::format("{} {} in {} chunks against {} {} in {}", DTypeName(y.dtype), ToString(y.shape), y.chunks.size(), DTypeName(x.dtype),
+                               ToString(x.shape), x.chunks.size()));
+  }
+  for (std::size_t chunk = 0; chunk < x.chunks.size(); ++chunk) {
+    CROSSDOCK_RETURN_IF_ERROR(CompareChunk(source, {a, b}, static_cast<std::int32_t>(chunk), memory, unequal));
   }
   return OkStatus();
 }

@@ -13,6 +13,7 @@
 #include "convert/config_family.h"
 #include "convert/kinds.h"
 #include "convert/layout_options.h"
+#include "dialects/hf/dcp_keys.h"
 #include "dialects/hf/hf_dialect.h"
 #include "dialects/mcore/keys.h"
 #include "dialects/mcore/legacy_names.h"
@@ -101,7 +102,7 @@ Status CheckApplies(Kind to, const ConvertOptions& options) {
     option = "`--padded-vocab-size`";
   } else if (options.vocab_divisor != ConvertOptions().vocab_divisor) {
     option = "`--make-vocab-size-divisible-by`";
-  } else if (!options.set_args.empty()) {
+  } else if (!options.set_args.empty() && to != Kind::kDcp) {
     option = "`--set`";
   }
   if (option == nullptr) return OkStatus();
@@ -127,11 +128,12 @@ Result<dialects::TargetState> Arrange(const Source& source, Kind to, const Conve
   switch (to) {
     case Kind::kMegatron: return dialects::mcore::WriteHub(source.hub, target_options);
     case Kind::kFullState: return dialects::hf::WriteFullState(source.hub, target_options);
+    case Kind::kDcp: return dialects::hf::WriteDcp(source.hub, target_options);
     default: break;
   }
   if (options.require_optim) {
     return MakeError(ErrorCode::kUnsupported, "a target of format `hf` holds no optimizer state, which `--require-optim` asks for")
-        .WithHint("write `--to full-state` or `--to megatron`");
+        .WithHint("write `--to full-state`, `--to dcp` or `--to megatron`");
   }
   return dialects::hf::WriteHub(source.hub, target_options);
 }
@@ -216,6 +218,9 @@ Slot SlotOfTarget(const Entry& entry) {
     const std::string_view rest = name.substr(kOptim.size());
     return SlotFromName(rest.substr(0, rest.find('/'))).value_or(Slot::kParam);
   }
+  if (const auto state = dialects::hf::ParseStateKey(name)) {  // plain DCP
+    return state->kind == dialects::hf::StateKind::kMu ? Slot::kAdamMu : state->kind == dialects::hf::StateKind::kNu ? Slot::kAdamNu : Slot::kParam;
+  }
   return dialects::mcore::ParseTensorKey(name).slot.value_or(Slot::kParam);
 }
 
@@ -281,6 +286,8 @@ Result<Target> PrepareTarget(const Source& source, const ConvertOptions& options
     target.writer = formats::MakeDcpWriter();
   } else if (target.kind == Kind::kMegatronLegacy) {
     target.writer = formats::mp_rank::MakeMpRankWriter();
+  } else if (target.kind == Kind::kDcp) {
+    target.writer = formats::MakeDcpWriter(formats::DcpFlavour::kPlain);
   } else {
     target.writer = formats::safetensors::MakeSafetensorsWriter(SafetensorsOptions(source, target.kind, options, catalog));
   }

@@ -53,6 +53,10 @@ std::optional<Content> MegatronContent(io::Storage& storage, const std::string& 
   }
   if (Has(entries, ".metadata") || has_data) {
     content.kind = Kind::kDcp;
+    if (!Has(entries, ".metadata")) {
+      content.complete = false;
+      content.incomplete_reason = "`.metadata` is missing, which PyTorch writes last";
+    }
     return content;
   }
   return std::nullopt;
@@ -68,6 +72,12 @@ std::optional<Content> OrbaxContent(const std::vector<io::DirEntry>& entries) {
   Content content;
   content.kind = tunix ? Kind::kTunix : Kind::kMaxText;
   return content;
+}
+
+/// DCP's safetensors form: what each rank wrote, without an index. Whole files beside it are a model of their own.
+bool IsShardedSafetensors(const std::vector<io::DirEntry>& entries) {
+  const bool whole = Has(entries, "model.safetensors") || Has(entries, "model.safetensors.index.json");
+  return !whole && Any(entries, [](const io::DirEntry& e) { return safetensors::IsShardName(e.name); });
 }
 
 bool IsHfFile(const io::DirEntry& e) {
@@ -100,6 +110,10 @@ std::optional<Content> ContentOf(io::Storage& storage, const std::string& dir) {
       content.complete = false;
       content.incomplete_reason = "`model_optim_rng.pt` is missing in a rank's directory";
     }
+    return content;
+  }
+  if (IsShardedSafetensors(*entries)) {
+    content.kind = Kind::kDcp;
     return content;
   }
   if (Any(*entries, IsHfFile)) {

@@ -33,14 +33,15 @@ constexpr std::array kKinds = {
 };
 
 bool IsReadable(Kind kind) {
-  return kind == Kind::kHf || kind == Kind::kFullState || kind == Kind::kMegatron || kind == Kind::kMegatronLegacy || kind == Kind::kMegatronZarr;
+  return kind == Kind::kHf || kind == Kind::kFullState || kind == Kind::kMegatron || kind == Kind::kMegatronLegacy ||
+         kind == Kind::kMegatronZarr || kind == Kind::kDcp;
 }
 
 Error Planned(Kind kind, const std::string& path) {
   return MakeError(ErrorCode::kUnsupported,
                    fmt::format("this is a `{}` checkpoint: reading it is planned, this version cannot", KindName(kind)))
       .WithPath(path)
-      .WithExpected("hf, full-state, megatron, megatron-legacy or megatron-zarr");
+      .WithExpected("hf, full-state, megatron, megatron-legacy, megatron-zarr or dcp");
 }
 
 /// Chooses among what lies at and below a path.
@@ -61,8 +62,8 @@ class Recogniser {
     found.path = path;
     if (found.kind == Kind::kMegatron || found.kind == Kind::kMegatronLegacy || found.kind == Kind::kMegatronZarr) {
       NameStep(path, &found);
-      if (!content->complete) return Unfinished(path, content->incomplete_reason);
     }
+    if (!content->complete) return Unfinished(path, content->incomplete_reason);
     if (step_ && found.step != step_) {
       return MakeError(ErrorCode::kUsage, "the path is one checkpoint already, and not of the step asked for")
           .WithPath(path)
@@ -289,11 +290,13 @@ Result<std::unique_ptr<CheckpointReader>> Open(io::Storage& storage, const Found
       return safetensors::OpenSafetensors(storage, found.path);
     case Kind::kMegatron:
       return OpenDcp(storage, found.path);
+    case Kind::kDcp:
+      if (io::Exists(storage, io::JoinPath(found.path, ".metadata"))) return OpenPlainDcp(storage, found.path);
+      return safetensors::OpenShardedSafetensors(storage, found.path);
     case Kind::kMegatronLegacy:
       return mp_rank::OpenMpRank(storage, found.path);
     case Kind::kMegatronZarr:
       return zarr::OpenMegatronZarr(storage, found.path);
-    case Kind::kDcp:
     case Kind::kMaxText:
     case Kind::kTunix:
       break;

@@ -52,6 +52,12 @@ Status RefuseQuantized(const Value& config) {
       .WithHint("convert the unquantized checkpoint");
 }
 
+Error NoConfig(const Catalog& source) {
+  return MakeError(ErrorCode::kIncomplete, "no config.json beside the weights")
+      .WithPath(source.root)
+      .WithHint("give the directory of a model with the same architecture as --hf-template");
+}
+
 /// The template's configuration with the sizes of the tensors at hand.
 Status UseTemplate(Reading* reading, const ReadOptions& options) {
   HubState& hub = reading->hub;
@@ -94,9 +100,7 @@ Result<Reading> StartReading(const Catalog& source, const ReadOptions& options, 
   } else if (options.template_config && options.template_config->words == "hf") {
     CROSSDOCK_RETURN_IF_ERROR(UseTemplate(&reading, options));
   } else {
-    return MakeError(ErrorCode::kIncomplete, "no config.json beside the weights")
-        .WithPath(source.root)
-        .WithHint("give the directory of a model with the same architecture as --hf-template");
+    return NoConfig(source);
   }
   CROSSDOCK_ASSIGN_OR_RETURN(hub.letters, family::EvaluateLetters(*hub.family, hub.config));
   CROSSDOCK_ASSIGN_OR_RETURN(hub.conditions, family::EvaluateConditions(*hub.family, hub.config));
@@ -107,6 +111,27 @@ Result<Reading> StartReading(const Catalog& source, const ReadOptions& options, 
   for (const SideFile& file : source.side_files) hub.side_files.push_back(file);
   hub.notices.insert(hub.notices.begin(), source.notices.begin(), source.notices.end());
   return reading;
+}
+
+Result<std::vector<std::string>> NamesOfFamily(const Catalog& source, const ReadOptions& options) {
+  family::ModelConfig config;
+  if (const auto own = source.objects.find("config.json"); own != source.objects.end()) {
+    config = {"hf", own->second};
+  } else if (options.template_config && options.template_config->words == "hf") {
+    config = *options.template_config;
+  } else {
+    return NoConfig(source);
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const family::FamilyFile* family, ChooseFamily(options, config));
+  CROSSDOCK_ASSIGN_OR_RETURN(const family::Letters letters, family::EvaluateLetters(*family, config));
+  CROSSDOCK_ASSIGN_OR_RETURN(const auto conditions, family::EvaluateConditions(*family, config));
+  family::BindOptions bind;
+  bind.dialect = "hf";
+  CROSSDOCK_ASSIGN_OR_RETURN(const family::Binding binding, family::Bind(*family, letters, conditions, bind));
+  std::vector<std::string> names;
+  for (const family::HubTensor& tensor : binding.hub) names.push_back(tensor.name);
+  if (std::find(names.begin(), names.end(), kHead) == names.end()) names.emplace_back(kHead);
+  return names;
 }
 
 std::int32_t FindTensor(const Catalog& source, std::string_view prefix, std::string_view hub_name) {

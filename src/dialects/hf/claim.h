@@ -28,6 +28,10 @@ struct Reading {
 /// Configuration (the source's own, else the template's with the sizes that the tensors have), family, letters, binding.
 [[nodiscard]] Result<Reading> StartReading(const Catalog& source, const ReadOptions& options, std::string prefix);
 
+/// The hub names that the configuration (the source's own, else the template's) implies, the head's among them also where it is
+/// tied. kIncomplete without a configuration.
+[[nodiscard]] Result<std::vector<std::string>> NamesOfFamily(const Catalog& source, const ReadOptions& options);
+
 /// The entry `prefix` + hub name, also spelled without `model.`; -1 when absent.
 [[nodiscard]] std::int32_t FindTensor(const Catalog& source, std::string_view prefix, std::string_view hub_name);
 

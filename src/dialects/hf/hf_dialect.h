@@ -22,8 +22,16 @@ struct ReadOptions {
 [[nodiscard]] Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options);
 [[nodiscard]] Result<HubState> ReadFullState(const Catalog& source, const ReadOptions& options);
 
+/// Catalog of a plain PyTorch DCP (formats/dcp OpenPlainDcp, or DCP's safetensors shards): keys of any nesting that end in
+/// Hugging Face names, Adam state as get_state_dict names it. What was assumed is among the notices. kUnsupported: two sets of
+/// weights, Megatron's own names, steps that differ. State stored by number is left out, with optimizer_refusal.
+[[nodiscard]] Result<HubState> ReadDcp(const Catalog& source, const ReadOptions& options, bool no_optim);
+
 /// Target: an HF directory (params only; what is left behind is named) or full-state safetensors (all slots, meta/).
 [[nodiscard]] Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options);
 [[nodiscard]] Result<TargetState> WriteFullState(const HubState& hub, const TargetOptions& options);
+/// Target: a plain PyTorch DCP as `dcp.save({"model": ..., "optim": ...})` makes of get_state_dict's two results. It has no place
+/// for master weights: they become the parameters (--params-from master) or are left out, which a notice says.
+[[nodiscard]] Result<TargetState> WriteDcp(const HubState& hub, const TargetOptions& options);
 
 }  // namespace crossdock::dialects::hf

@@ -108,7 +108,7 @@ void Draft::Finish(TargetState* target) {
 DType MainDType(const Draft& draft) {
   std::map<DType, std::int64_t> bytes;
   for (const auto& [entry, expr] : draft.tensors) {
-    if (entry.name.starts_with("optim/")) continue;
+    if (entry.name.starts_with("optim/") || entry.name.starts_with("optim.")) continue;
     const auto size = ByteSize(entry.dtype, entry.shape);
     bytes[entry.dtype] += size ? *size : 0;
   }

@@ -16,9 +16,12 @@ class Settings {
     if (list == nullptr) return;
     for (const Value& group : *list) {
       // The group whose weight decay counts speaks for all.
-      if (decayed_ == nullptr || group.GetFloat("wd_mult").value_or(0) > decayed_->GetFloat("wd_mult").value_or(0)) decayed_ = &group;
+      if (decayed_ == nullptr || Decay(group) > Decay(*decayed_)) decayed_ = &group;
     }
   }
+
+  /// Megatron's multiplier, else (in groups of torch's own optimizers) the decay itself.
+  static double Decay(const Value& group) { return group.GetFloat("wd_mult").value_or(group.GetFloat("weight_decay").value_or(0)); }
 
   [[nodiscard]] bool IsSet(const std::string& name) const { return request_.options->set_args.contains(name); }
 

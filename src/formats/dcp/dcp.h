@@ -8,8 +8,13 @@
 ///  - object_refs: the bytes items, except the common state, which is loaded;
 ///  - objects: "common" (common.pt, else the item `common_state/shard_0_1`), "metadata.json", "run_config.yaml", "hf/config.json";
 ///  - side_files: what lies in ITER/hf, under "hf/...", as copies.
+/// OpenPlainDcp reads a directory without Megatron's files; its catalog holds besides entries and object_refs:
+///  - objects: "scalars" and "items" (plain_state.h), "config.json" of the directory or the one above;
+///  - side files: what lies beside that config.json.
 /// What a writer takes: chunks with `shard` R go to `__R_0.distcp`; objects["object:<key>"] become bytes items,
-/// objects["common"] common.pt, objects["metadata.json"] metadata.json (the standard one when absent).
+/// objects["common"] common.pt, objects["metadata.json"] metadata.json (the standard one when absent). A plain writer makes
+/// `.metadata` alone: objects["scalar:<key>"] (a TensorValue with bytes) become tensors that are no entries, and
+/// objects["planner_data"] (key -> path as a tuple) is what torch rebuilds nested dicts from.
 /// Errors: kIncomplete (missing .distcp files, with the keys and ranges that need them; no metadata), kCorrupt,
 /// kUnsafe (a pickle that names what must not run, a path that leaves the directory), kUnsupported (transformed
 /// blobs, big-endian or compressed data).
@@ -25,6 +30,9 @@ namespace crossdock::formats {
 
 [[nodiscard]] Result<std::unique_ptr<CheckpointReader>> OpenDcp(io::Storage& storage, const std::string& dir);
 
-[[nodiscard]] std::unique_ptr<CheckpointWriter> MakeDcpWriter();
+[[nodiscard]] Result<std::unique_ptr<CheckpointReader>> OpenPlainDcp(io::Storage& storage, const std::string& dir);
+
+enum class DcpFlavour { kMegatron, kPlain };
+[[nodiscard]] std::unique_ptr<CheckpointWriter> MakeDcpWriter(DcpFlavour flavour = DcpFlavour::kMegatron);
 
 }  // namespace crossdock::formats

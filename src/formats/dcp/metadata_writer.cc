@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/dcp/metadata_writer.h"
 
+#include <array>
+
 #include "formats/pickle/emitter.h"
 #include "formats/pickle/torch_names.h"
 
@@ -14,16 +16,15 @@ constexpr int kBatch = 1000;
 
 class MetadataEmitter {
  public:
-  MetadataEmitter(const Catalog& catalog, const std::function<Result<BlobPlace>(const Entry&, const Chunk&)>& place,
-                  const Sink& sink)
-      : catalog_(catalog), place_(place), sink_(sink) {}
+  MetadataEmitter(const Catalog& catalog, const Besides& besides,
+                  const std::function<Result<BlobPlace>(const Entry&, const Chunk&)>& place, const Sink& sink)
+      : catalog_(catalog), besides_(besides), place_(place), sink_(sink) {}
 
   Status Run() {
     out_.Start();
     OpenObject(kMetadata, "Metadata");
     CROSSDOCK_RETURN_IF_ERROR(StateDict());
-    out_.MemoText("planner_data");
-    out_.Null();
+    CROSSDOCK_RETURN_IF_ERROR(PlannerData());
     CROSSDOCK_RETURN_IF_ERROR(StorageData());
     out_.MemoText("storage_meta");
     out_.Null();
@@ -84,15 +85,15 @@ class MetadataEmitter {
     out_.Build();
   }
 
-  void Tensor(const Entry& entry) {
+  void Tensor(DType dtype, const Shape& shape, std::span<const Chunk> chunks) {
     OpenObject(kMetadata, "TensorStorageMetadata");
-    Properties(entry.dtype);
+    Properties(dtype);
     out_.MemoText("size");
-    out_.Size(entry.shape);
+    out_.Size(shape);
     out_.MemoText("chunks");
     out_.EmptyList();
     out_.Mark();
-    for (const Chunk& chunk : entry.chunks) {
+    for (const Chunk& chunk : chunks) {
       OpenObject(kMetadata, "ChunkStorageMetadata");
       out_.MemoText("offsets");
       out_.Size(chunk.box.offsets);
@@ -104,11 +105,41 @@ class MetadataEmitter {
     CloseObject();
   }
 
+  /// Where each flat key lies in the nested dict that was saved.
+  Status PlannerData() {
+    if (besides_.planner_data == nullptr) {
+      out_.MemoText("planner_data");
+      out_.Null();
+      return OkStatus();
+    }
+    StartItems("planner_data");
+    for (const auto& [key, path] : besides_.planner_data->as_dict()->items) {
+      out_.MemoText(*key.as_string());
+      out_.Mark();
+      for (const Value& step : *path.as_sequence()) {
+        if (const std::int64_t* index = step.as_int()) {
+          out_.Int(*index);
+        } else {
+          out_.MemoText(*step.as_string());
+        }
+      }
+      out_.TupleFromMark();
+      CROSSDOCK_RETURN_IF_ERROR(NextItem());
+    }
+    out_.SetItems();
+    return OkStatus();
+  }
+
   Status StateDict() {
     StartItems("state_dict_metadata");
     for (const Entry& entry : catalog_.entries) {
       out_.MemoText(entry.name);
-      Tensor(entry);
+      Tensor(entry.dtype, entry.shape, entry.chunks);
+      CROSSDOCK_RETURN_IF_ERROR(NextItem());
+    }
+    for (const ScalarPlace& scalar : besides_.scalars) {
+      out_.MemoText(scalar.name);
+      Tensor(scalar.dtype, {}, std::array{Chunk{}});
       CROSSDOCK_RETURN_IF_ERROR(NextItem());
     }
     for (const ObjectRef& object : catalog_.object_refs) {
@@ -154,6 +185,12 @@ class MetadataEmitter {
         CROSSDOCK_RETURN_IF_ERROR(NextItem());
       }
     }
+    const Dims nowhere;
+    for (const ScalarPlace& scalar : besides_.scalars) {
+      Index(scalar.name, &nowhere);
+      Info({catalog_.files[static_cast<std::size_t>(scalar.file)].path, scalar.bytes});
+      CROSSDOCK_RETURN_IF_ERROR(NextItem());
+    }
     for (const ObjectRef& object : catalog_.object_refs) {
       Index(object.name, nullptr);
       Info({catalog_.files[static_cast<std::size_t>(object.file)].path, object.bytes});
@@ -164,6 +201,7 @@ class MetadataEmitter {
   }
 
   const Catalog& catalog_;
+  const Besides& besides_;
   const std::function<Result<BlobPlace>(const Entry&, const Chunk&)>& place_;
   const Sink& sink_;
   pickle::Emitter out_;
@@ -172,9 +210,9 @@ class MetadataEmitter {
 
 }  // namespace
 
-Status EmitMetadata(const Catalog& catalog, const std::function<Result<BlobPlace>(const Entry&, const Chunk&)>& place,
-                    const Sink& sink) {
-  return MetadataEmitter(catalog, place, sink).Run();
+Status EmitMetadata(const Catalog& catalog, const Besides& besides,
+                    const std::function<Result<BlobPlace>(const Entry&, const Chunk&)>& place, const Sink& sink) {
+  return MetadataEmitter(catalog, besides, place, sink).Run();
 }
 
 }  // namespace crossdock::formats::dcp

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "tensor/catalog.h"
@@ -19,10 +21,24 @@ struct BlobPlace {
   ByteRange bytes;
 };
 
+/// A tensor without axes that is no entry of the catalog: one chunk, its blob lies at `bytes`.
+struct ScalarPlace {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::int32_t file = -1;
+  ByteRange bytes;
+};
+
+/// What the metadata says beside the catalog.
+struct Besides {
+  std::span<const ScalarPlace> scalars;
+  const Value* planner_data = nullptr;  ///< a dict key -> tuple of texts and integers; null: None is written
+};
+
 using Sink = std::function<Status(std::string_view)>;
 
 /// Gives the pickle to `sink` in pieces. `place` tells where the blob of a chunk lies; objects are catalog.object_refs.
-[[nodiscard]] Status EmitMetadata(const Catalog& catalog,
+[[nodiscard]] Status EmitMetadata(const Catalog& catalog, const Besides& besides,
                                   const std::function<Result<BlobPlace>(const Entry&, const Chunk&)>& place, const Sink& sink);
 
 }  // namespace crossdock::formats::dcp

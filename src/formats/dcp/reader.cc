@@ -9,6 +9,7 @@
 #include "formats/dcp/dcp.h"
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/object_files.h"
+#include "formats/dcp/plain_state.h"
 #include "formats/torch_zip/blob.h"
 
 namespace crossdock::formats {
@@ -298,6 +299,13 @@ Result<std::unique_ptr<CheckpointReader>> OpenDcp(io::Storage& storage, const st
   CROSSDOCK_ASSIGN_OR_RETURN(Catalog catalog, ReadCatalog(storage, dir));
   CROSSDOCK_RETURN_IF_ERROR(dcp::LoadObjectFiles(storage, dir, catalog));
   CROSSDOCK_RETURN_IF_ERROR(LoadCommonState(storage, dir, catalog));
+  return std::unique_ptr<CheckpointReader>(std::make_unique<DcpReader>(storage, dir, std::move(catalog)));
+}
+
+Result<std::unique_ptr<CheckpointReader>> OpenPlainDcp(io::Storage& storage, const std::string& dir) {
+  CROSSDOCK_ASSIGN_OR_RETURN(Catalog catalog, ReadCatalog(storage, dir));
+  CROSSDOCK_RETURN_IF_ERROR(dcp::LoadPlainState(storage, dir, catalog));
+  CROSSDOCK_RETURN_IF_ERROR(dcp::LoadModelFiles(storage, dir, catalog));
   return std::unique_ptr<CheckpointReader>(std::make_unique<DcpReader>(storage, dir, std::move(catalog)));
 }
 

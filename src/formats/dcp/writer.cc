@@ -18,6 +18,7 @@ namespace {
 constexpr std::int64_t kAlignFrom = 1 << 20;
 constexpr std::int64_t kPage = 4096;
 constexpr std::string_view kObjectPrefix = "object:";
+constexpr std::string_view kScalarPrefix = "scalar:";
 constexpr std::string_view kStandardJson =
     R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", "common_backend_version": 1})";
 
@@ -25,6 +26,8 @@ Error TooLarge() { return MakeError(ErrorCode::kUnsupported, "an output file wou
 
 class DcpWriter : public CheckpointWriter {
  public:
+  explicit DcpWriter(DcpFlavour flavour) : flavour_(flavour) {}
+
   Result<Placement> LayOut(Catalog target) override {
     CROSSDOCK_CHECK(!laid_out_);
     laid_out_ = true;
@@ -87,7 +90,7 @@ class DcpWriter : public CheckpointWriter {
       for (const Chunk& chunk : entry.chunks) files_.emplace(chunk.shard, 0);
     }
     const bool any_object = std::any_of(catalog_.objects.begin(), catalog_.objects.end(), [](const auto& object) {
-      return object.first.substr(0, kObjectPrefix.size()) == kObjectPrefix;
+      return object.first.starts_with(kObjectPrefix) || object.first.starts_with(kScalarPrefix);
     });
     if (any_object) files_.emplace(0, 0);
     for (auto& [shard, index] : files_) {
@@ -98,13 +101,19 @@ class DcpWriter : public CheckpointWriter {
 
   Status PlaceObjects(std::vector<Frame>& frames) {
     for (const auto& [key, value] : catalog_.objects) {
-      if (key.substr(0, kObjectPrefix.size()) != kObjectPrefix) continue;
-      const std::string name = key.substr(kObjectPrefix.size());
+      const bool scalar = key.starts_with(kScalarPrefix);
+      if (!scalar && !key.starts_with(kObjectPrefix)) continue;
+      const std::string name = key.substr(scalar ? kScalarPrefix.size() : kObjectPrefix.size());
       auto bytes = torch_zip::WriteTorchFile(value, "archive");
       if (!bytes) return Error(bytes.error()).WithTensor(name);
       FileRef& file = catalog_.files[static_cast<std::size_t>(files_.at(0))];
       const ByteRange range{file.identity.size, static_cast<std::int64_t>(bytes->size())};
-      catalog_.object_refs.push_back({name, files_.at(0), range});
+      if (scalar) {
+        CROSSDOCK_CHECK(value.as_tensor() != nullptr && value.as_tensor()->shape.empty());
+        scalars_.push_back({name, value.as_tensor()->dtype, files_.at(0), range});
+      } else {
+        catalog_.object_refs.push_back({name, files_.at(0), range});
+      }
       frames.push_back({files_.at(0), range.offset, std::move(*bytes)});
       file.identity.size = range.end();
     }
@@ -133,13 +142,7 @@ class DcpWriter : public CheckpointWriter {
   }
 
   Status PrepareSmallFiles() {
-    if (const auto common = catalog_.objects.find("common"); common != catalog_.objects.end()) {
-      CROSSDOCK_ASSIGN_OR_RETURN(std::string bytes, torch_zip::WriteTorchFile(common->second, "common"));
-      small_files_.emplace_back("common.pt", std::move(bytes));
-    }
-    const auto json = catalog_.objects.find("metadata.json");
-    small_files_.emplace_back("metadata.json",
-                              json == catalog_.objects.end() ? std::string(kStandardJson) : ToJson(json->second, 0));
+    if (flavour_ == DcpFlavour::kMegatron) CROSSDOCK_RETURN_IF_ERROR(PrepareMegatronFiles());
     metadata_size_ = 0;
     return Emit([&](std::string_view piece) -> Status {
       metadata_size_ += static_cast<std::int64_t>(piece.size());
@@ -147,9 +150,22 @@ class DcpWriter : public CheckpointWriter {
     });
   }
 
+  Status PrepareMegatronFiles() {
+    if (const auto common = catalog_.objects.find("common"); common != catalog_.objects.end()) {
+      CROSSDOCK_ASSIGN_OR_RETURN(std::string bytes, torch_zip::WriteTorchFile(common->second, "common"));
+      small_files_.emplace_back("common.pt", std::move(bytes));
+    }
+    const auto json = catalog_.objects.find("metadata.json");
+    small_files_.emplace_back("metadata.json",
+                              json == catalog_.objects.end() ? std::string(kStandardJson) : ToJson(json->second, 0));
+    return OkStatus();
+  }
+
   Status Emit(const dcp::Sink& sink) const {
+    const auto paths = catalog_.objects.find("planner_data");
+    const dcp::Besides besides{scalars_, paths == catalog_.objects.end() ? nullptr : &paths->second};
     return dcp::EmitMetadata(
-        catalog_,
+        catalog_, besides,
         [&](const Entry& entry, const Chunk& chunk) -> Result<dcp::BlobPlace> {
           CROSSDOCK_ASSIGN_OR_RETURN(const auto layout, torch_zip::LayOutBlob(entry.dtype, chunk.box.sizes));
           return dcp::BlobPlace{catalog_.files[static_cast<std::size_t>(chunk.file)].path,
@@ -163,8 +179,10 @@ class DcpWriter : public CheckpointWriter {
     return io::Exists(storage, path) ? storage.RemoveFile(path) : OkStatus();
   }
 
+  DcpFlavour flavour_;
   bool laid_out_ = false;
   Catalog catalog_;                                   // placed
+  std::vector<dcp::ScalarPlace> scalars_;
   std::map<std::int32_t, std::int32_t> files_;        // shard -> index of its file
   std::vector<std::pair<std::string, std::string>> small_files_;  // in the order of writing
   std::int64_t metadata_size_ = 0;
@@ -172,6 +190,6 @@ class DcpWriter : public CheckpointWriter {
 
 }  // namespace
 
-std::unique_ptr<CheckpointWriter> MakeDcpWriter() { return std::make_unique<DcpWriter>(); }
+std::unique_ptr<CheckpointWriter> MakeDcpWriter(DcpFlavour flavour) { return std::make_unique<DcpWriter>(flavour); }
 
 }  // namespace crossdock::formats

@@ -13,6 +13,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,13 @@ namespace crossdock::formats::safetensors {
 /// Opens a directory, a .safetensors file, an index file, or a hub-cache model folder. Reads headers only.
 /// `storage` must outlive nothing: the reader keeps no file open.
 [[nodiscard]] Result<std::unique_ptr<CheckpointReader>> OpenSafetensors(io::Storage& storage, const std::string& path);
+
+/// True for `shard-00001-model-00001-of-00002.safetensors`: what one rank wrote through DCP's HuggingFaceStorageWriter.
+[[nodiscard]] bool IsShardName(std::string_view name);
+
+/// Opens a directory of such files (FORMAT.md, 6): each tensor has a chunk a file, placed by the files' DCP_SHARDING_INFO.
+/// kCorrupt: no such information, chunks that overlap or leave a gap, dtypes that differ.
+[[nodiscard]] Result<std::unique_ptr<CheckpointReader>> OpenShardedSafetensors(io::Storage& storage, const std::string& dir);
 
 /// The tensor name -> file order of the directory's index, or of its single file's header in offset order. For
 /// `--hf-template`, where weights need not be there: empty when the directory has none.

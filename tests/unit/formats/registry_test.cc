@@ -151,6 +151,21 @@ TEST(Recognise, TellsZarrFromTorchDistByMetadataJson) {
   EXPECT_EQ(reader->catalog().format, "zarr");
 }
 
+TEST_F(Registry, TellsPlainDcpInBothForms) {
+  Put("/dcp/.metadata", "x");
+  Put("/dcp/__0_0.distcp", "x");
+  ASSERT_OK_AND_ASSIGN(const Found plain, Look("/dcp"));
+  EXPECT_EQ(plain.kind, Kind::kDcp);
+  Put("/shards/shard-00001-model-00001-of-00001.safetensors", "x");
+  ASSERT_OK_AND_ASSIGN(const Found shards, Look("/shards", std::nullopt, Kind::kDcp));
+  EXPECT_EQ(shards.kind, Kind::kDcp);
+  Put("/shards/model.safetensors", "x");
+  ASSERT_OK_AND_ASSIGN(const Found whole, Look("/shards"));
+  EXPECT_EQ(whole.kind, Kind::kHf);
+  Put("/cut/__0_0.distcp", "x");
+  EXPECT_THAT(Look("/cut"), IsError(ErrorCode::kIncomplete, HasSubstr("`.metadata` is missing")));
+}
+
 struct PlannedCase {
   const char* name;
   std::vector<std::pair<std::string, std::string>> files;
@@ -172,8 +187,7 @@ TEST_P(Planned, IsRefusedByName) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, Planned,
-    ::testing::Values(PlannedCase{"dcp", {{"/c/.metadata", "x"}, {"/c/__0_0.distcp", "x"}}},
-                      PlannedCase{"maxtext", {{"/c/12/_CHECKPOINT_METADATA", "{}"}, {"/c/12/items/_METADATA", "{}"}}},
+    ::testing::Values(PlannedCase{"maxtext", {{"/c/12/_CHECKPOINT_METADATA", "{}"}, {"/c/12/items/_METADATA", "{}"}}},
                       PlannedCase{"tunix", {{"/c/_CHECKPOINT_METADATA", "{}"}, {"/c/model_params/_METADATA", "{}"}}}),
     [](const auto& row) { return std::string(row.param.name); });
 

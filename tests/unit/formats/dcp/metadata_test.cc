@@ -30,7 +30,7 @@ std::string Emitted(std::int64_t tensors, std::int64_t count) {
   catalog.object_refs.push_back({"extra/shard_0_1", 0, {1, 2}});
   std::string out;
   const Status status = EmitMetadata(
-      catalog, [&](const Entry&, const Chunk& chunk) -> Result<BlobPlace> { return BlobPlace{"__0_0.distcp", chunk.bytes}; },
+      catalog, {}, [&](const Entry&, const Chunk& chunk) -> Result<BlobPlace> { return BlobPlace{"__0_0.distcp", chunk.bytes}; },
       [&](std::string_view piece) -> Status {
         out += piece;
         return OkStatus();

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  An optimizer's settings and counters in plain PyTorch DCP: read into HubState's words, and made for writing.
+/// Reference: torch 2.15, torch/optim/adamw.py (what a group holds), torch/distributed/checkpoint/state_dict.py (`params` are
+/// names). HubState::extras: `param_groups` is a list of dicts in torch's words, `params` in hub names; extras_words "torch".
+/// Errors: kCorrupt (steps that differ), kUsage (settings that nobody says). Threads: pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dialects/dialect.h"
+#include "dialects/hf/dcp_keys.h"
+
+namespace crossdock::dialects::hf {
+
+/// The step that all parameters share; nothing when there is none.
+[[nodiscard]] Result<std::optional<std::int64_t>> ReadAdamStep(const Catalog& source);
+
+/// The groups that `source` says, in order, or an empty list.
+[[nodiscard]] ValueList ReadParamGroups(const Catalog& source, const NameIndex& names);
+
+/// `step`, `consumed_train_samples` and the like at the root of the state dict.
+[[nodiscard]] Counters ReadRootCounters(const Catalog& source);
+
+/// The groups to write, over `params` (the names that hold state): those of the source when they are torch's own and cover
+/// the parameters, else one group with the source's settings and those of `--set`.
+struct ParamGroupsToWrite {
+  ValueList groups;
+  std::vector<std::string> notices;
+};
+[[nodiscard]] Result<ParamGroupsToWrite> MakeParamGroups(const HubState& hub, const TargetOptions& options,
+                                                         const std::vector<std::string>& params);
+
+}  // namespace crossdock::dialects::hf
