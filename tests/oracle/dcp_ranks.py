@@ -6,7 +6,6 @@ Every function here runs in forked gloo ranks (mcore_env.run_ranks). A mesh is a
 import pathlib
 
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -94,7 +93,7 @@ def save_safetensors(rank, target, case, mesh, consolidate=False, files=1):
     dcp.save(weights, storage_writer=writer)
     if rank == 0:
         pathlib.Path(target, "config.json").write_text(model.config.to_json_string(use_diff=False))
-    return {f"param/{name}": whole(tensor) for name, tensor in weights.items()} if rank == 0 else None
+    return {f"param/{name}": whole(tensor) for name, tensor in weights.items()}   # every rank: gathering takes all of them
 
 
 def load(rank, target, case, mesh, tp=1, groups=1, steps=3):
@@ -124,4 +123,4 @@ def load_weights(rank, target, case, mesh):
     model.load_state_dict(weights["model"])
     model.eval()
     with torch.no_grad():
-        return model(models.tokens(model.config.vocab_size), use_cache=False).logits if rank == 0 or dist.is_initialized() else None
+        return model(models.tokens(model.config.vocab_size), use_cache=False).logits
