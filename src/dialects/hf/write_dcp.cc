@@ -22,16 +22,16 @@ std::vector<Chunk> CutRows(const Entry& entry) {
   const std::int64_t rows = entry.shape.empty() ? 1 : entry.shape[0];
   std::vector<Chunk> chunks;
   if (!bytes || *bytes <= kChunkBytes || rows < 2) {
-    chunks.push_back({.box = Box::Whole(entry.shape)});
+    chunks.emplace_back().box = Box::Whole(entry.shape);
     return chunks;
   }
   const std::int64_t row = *bytes / rows;
   const std::int64_t step = std::max<std::int64_t>(1, kChunkBytes / std::max<std::int64_t>(row, 1));
   for (std::int64_t at = 0; at < rows; at += step) {
-    Chunk chunk{.box = Box::Whole(entry.shape)};
+    Chunk& chunk = chunks.emplace_back();
+    chunk.box = Box::Whole(entry.shape);
     chunk.box.offsets[0] = at;
     chunk.box.sizes[0] = std::min(step, rows - at);
-    chunks.push_back(std::move(chunk));
   }
   return chunks;
 }
