@@ -168,6 +168,9 @@ class View {
         return expr::Leaf(index, entry.dtype, entry.shape);
       }));
     }
+    for (LeftOut& left : hub->left_out) {
+      if (const std::int32_t at = view_.Find(left.name); at >= 0) left.name = source_.entries[static_cast<std::size_t>(origin_[static_cast<std::size_t>(at)])].name;
+    }
     if (hub->tied) {
       hub->tied = TiedPair{origin_[static_cast<std::size_t>(hub->tied->embedding)], origin_[static_cast<std::size_t>(hub->tied->head)]};
     }
