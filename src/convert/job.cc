@@ -145,6 +145,13 @@ Result<verify::Comparison> CompareResult(const Source& source, const Source& res
   const std::vector<dialects::HubTensor>& tensors = source.hub.tensors;
   CROSSDOCK_ASSIGN_OR_RETURN(dialects::HubState expected,
                              ExpectedHub(source.hub, result.hub, options.params_from == "master"));
+  // What the source does not count, the target counts from what it was told (--iteration) or from nothing.
+  const auto fill = [](std::optional<std::int64_t>* mine, const std::optional<std::int64_t>& written) {
+    if (!*mine) *mine = written;
+  };
+  fill(&expected.counters.step, result.hub.counters.step);
+  fill(&expected.counters.adam_count, result.hub.counters.adam_count);
+  fill(&expected.counters.consumed_train_samples, result.hub.counters.consumed_train_samples);
   if (!HoldsMasters(target.kind)) std::erase_if(expected.tensors, [](const auto& t) { return t.slot == Slot::kMaster; });
   verify::Options how;
   how.params_only = !HoldsOptimizer(target.kind) ||

@@ -198,8 +198,14 @@ class Collector : public pickle::Observer {
     }
     const NodeId transforms = Field(graph, info, "transform_descriptors");
     if (transforms != kNoNode && !(graph.kind(transforms) == NodeKind::kNull || graph.refs(transforms).empty())) {
+      std::string found;
+      for (const NodeId item : graph.refs(transforms)) {
+        if (const std::string* text = graph.as_string(item)) found += (found.empty() ? "`" : ", `") + Printable(*text) + "`";
+      }
       return MakeError(ErrorCode::kUnsupported, "the data of a checkpoint is transformed (compressed) in its files")
           .WithTensor(name)
+          .WithExpected("plain torch zips")
+          .WithFound(std::move(found))
           .WithHint("save it again without stream transforms");
     }
     CROSSDOCK_RETURN_IF_ERROR(io::CheckRelativePath(*file));
