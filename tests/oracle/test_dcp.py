@@ -138,13 +138,13 @@ def test_to_megatron_and_back(saved, tmp_path):
     directory, before, after = saved("fsdp4")
     layout = env.Layout(2, 2)
     tool.convert(directory, tmp_path / "megatron", "--to", "megatron", "--dtype", "bf16", "--iteration", "3", *tool.layout_words(layout),
-                 "--set", "lr=3e-3", "--set", "min_lr=1e-5", "--verify")
+                 "--set", "lr=1e-3", "--set", "min_lr=1e-5", "--verify")
     config, _ = models.parameters("qwen3")
     state = {name: tensor for name, tensor in before.items() if not name.startswith("param/")}
     state |= {name.replace("param/", "optim/master/"): tensor for name, tensor in before.items() if name.startswith("param/")}
     halves = {name: tensor.to(torch.bfloat16) for name, tensor in parameters_of(before).items()}
     mcore_load.check(tool.step_of(tmp_path / "megatron"), config, halves, state, groups={"step": 3})
-    text = tool.convert(tmp_path / "megatron", tmp_path / "back", "--to", "dcp", "--params-from", "master", "--dtype", "fp32", "--verify")
+    text = tool.convert(tmp_path / "megatron", tmp_path / "back", "--to", "dcp", "--params-from", "master", "--dtype", "fp32", "--set", "lr=3e-3", "--verify")
     assert "master" in text
     loads(tmp_path / "back", "fsdp4", before, after)
     text = tool.convert(tmp_path / "megatron", tmp_path / "coarse", "--to", "dcp")

@@ -29,7 +29,7 @@ namespace crossdock::formats::safetensors {
 [[nodiscard]] bool IsShardName(std::string_view name);
 
 /// Opens a directory of such files (FORMAT.md, 6): each tensor has a chunk a file, placed by the files' DCP_SHARDING_INFO.
-/// kCorrupt: no such information, chunks that overlap or leave a gap, dtypes that differ.
+/// kCorrupt: no such information, chunks that overlap, dtypes that differ; kIncomplete: a gap.
 [[nodiscard]] Result<std::unique_ptr<CheckpointReader>> OpenShardedSafetensors(io::Storage& storage, const std::string& dir);
 
 /// The tensor name -> file order of the directory's index, or of its single file's header in offset order. For

@@ -26,7 +26,7 @@ TEST(WriteDcp, NamesKeysAsGetStateDictDoes) {
   EXPECT_TRUE(path->Equals(Value::MakeTuple({Value("optim"), Value("param_groups"), Value(0), Value("lr")})));
   // Each key of the checkpoint has its path.
   std::size_t keys = target.catalog.entries.size();
-  for (const auto& [name, value] : objects) keys += name.starts_with("scalar:") || name.starts_with("object:") ? 1 : 0;
+  for (const auto& [name, value] : objects) keys += name.starts_with("scalar:") || name.starts_with("object:") ? 1U : 0U;
   EXPECT_EQ(objects.at("planner_data").as_dict()->items.size(), keys);
   EXPECT_THAT(target.load_line, Contains(HasSubstr("optim")));
 }
