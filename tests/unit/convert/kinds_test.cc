@@ -20,7 +20,7 @@ TEST(Kinds, RefusesWhatItCannotWriteOrRead) {
   ASSERT_OK_AND_ASSIGN(const formats::Kind hf, ParseTargetKind("hf"));
   EXPECT_EQ(hf, formats::Kind::kHf);
   EXPECT_THAT(ParseTargetKind("tunix"), IsError(ErrorCode::kUnsupported, StrEq(
-      "this version cannot write `tunix`; expected one of `hf`, `full-state`, `megatron`, `megatron-legacy`")));
+      "this version cannot write `tunix`; expected one of `hf`, `full-state`, `megatron`, `megatron-legacy`, `dcp`")));
   EXPECT_THAT(ParseTargetKind("gguf"), IsError(ErrorCode::kUsage, HasSubstr("found `gguf`")));
   EXPECT_THAT(ParseSourceKind("tunix"), IsError(ErrorCode::kUnsupported, HasSubstr("cannot read `tunix`")));
   ASSERT_OK_AND_ASSIGN(const auto none, ParseSourceKind(std::nullopt));
