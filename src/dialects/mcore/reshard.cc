@@ -207,7 +207,21 @@ class Resharder {
     if (!options_.set_args.empty()) {
       target_.notices.emplace_back("--set changes nothing here: Megatron to Megatron carries the arguments that the source stores");
     }
+    CompleteExtraStates();
     if (remade_ > 0) target_.notices.push_back(fmt::format("{} _extra_state objects are written empty, as without FP8", remade_));
+  }
+
+  /// An older TransformerEngine kept none for its norms, which that of today asks for. Where a checkpoint has none at all, Megatron's
+  /// own layers wrote it, and none is asked for.
+  void CompleteExtraStates() {
+    const auto is_extra = [](const auto& item) { return ClassifyObject(item.first) == ObjectKind::kExtraState; };
+    if (std::none_of(target_.catalog.objects.begin(), target_.catalog.objects.end(), is_extra)) return;
+    for (auto& [name, value] : EmptyExtraStates(target_.catalog.entries, layers_)) {
+      const std::string_view module = std::string_view(name).substr(0, name.find("._extra_state"));
+      const std::string_view last = module.substr(module.rfind('.') + 1);
+      const bool te = (last.starts_with("linear_") || last.ends_with("norm")) && module.find(".experts.") == std::string_view::npos;
+      if (te && target_.catalog.objects.emplace(name, std::move(value)).second) ++remade_;
+    }
   }
 
   bool HasRng() const {

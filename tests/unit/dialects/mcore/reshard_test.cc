@@ -129,6 +129,19 @@ TEST(ReshardTest, ArgumentsSayTheNewLayout) {
   EXPECT_EQ(target.unit_name, "iter_0000020");
 }
 
+TEST(ReshardTest, ExtraStatesThatAnOlderRunLacksAreMade) {
+  Catalog source = McoreSource("qwen3", TinyArgs(4));
+  ASSERT_OK_AND_ASSIGN(const TargetState local, Reshard(source, Layout(2, 1)));
+  for (const auto& [name, value] : local.catalog.objects) EXPECT_THAT(name, ::testing::Not(HasSubstr("_extra_state")));
+  source.object_refs.push_back({"decoder.layers.mlp.linear_fc1._extra_state/shard_0_4", 0, {0, 100}});
+  ASSERT_OK_AND_ASSIGN(const TargetState target, Reshard(source, Layout(2, 1)));
+  for (const char* name : {"decoder.final_layernorm._extra_state/shard_0_1", "decoder.layers.self_attention.q_layernorm._extra_state/shard_3_4",
+                           "decoder.layers.mlp.linear_fc1._extra_state/shard_0_4", "decoder.layers.mlp.linear_fc1._extra_state/shard_2_4"}) {
+    EXPECT_TRUE(target.catalog.objects.contains(std::string("object:") + name)) << name;
+  }
+  EXPECT_THAT(target.notices, ::testing::Contains(HasSubstr("25 _extra_state objects")));  // 4 linear layers, 2 norms a layer, the final norm
+}
+
 TEST(ReshardTest, WhatDoesNotDivideIsRefused) {
   const Catalog source = McoreSource("llama", TinyArgs(4));
   EXPECT_THAT(Reshard(source, Layout(3, 1)), IsError(ErrorCode::kUsage, HasSubstr("--tp 3 for num_attention_heads")));
