@@ -2,6 +2,7 @@
 #include "convert/comparison.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -110,11 +111,47 @@ bool OtherModel(const verify::Comparison& c) {
   return std::ranges::any_of(c.config_differences, [](const auto& d) { return d.consequence == 2; });
 }
 
+/// "58 tensors: F32 against BF16" for a cast of all; the names where only some differ.
+std::vector<std::string> DTypeLines(const std::vector<std::string>& mismatches) {
+  std::map<std::string, std::vector<std::string>> by_pair;
+  for (const std::string& line : mismatches) {
+    const std::size_t at = line.rfind(": ");
+    by_pair[at == std::string::npos ? "" : line.substr(at + 2)].push_back(line);
+  }
+  std::vector<std::string> lines;
+  for (const auto& [pair, names] : by_pair) {
+    if (names.size() > 3) {
+      lines.push_back(fmt::format("{} tensors: {}", names.size(), pair));
+    } else {
+      for (const std::string& line : names) lines.push_back(Printable(line));
+    }
+  }
+  return lines;
+}
+
+/// "[5, 7]" for a row-major element of a shape.
+std::string PlaceOf(std::int64_t index, const Shape& shape) {
+  if (shape.empty() || index < 0) return fmt::format("element {}", index);
+  std::vector<std::int64_t> place(shape.size());
+  for (std::size_t i = shape.size(); i-- > 0;) {
+    place[i] = shape[i] > 0 ? index % shape[i] : 0;
+    index = shape[i] > 0 ? index / shape[i] : 0;
+  }
+  return fmt::format("[{}]", fmt::join(place, ", "));
+}
+
 std::string ComparisonText(const verify::Comparison& c) {
   std::string out = !c.passed ? "DIFFERENT\n" : OtherModel(c) ? "DIFFERENT: equal tensors, but the configuration changes the output\n" : "equal\n";
   out += fmt::format("{:<9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "slot", "A", "B", "identical", "exact", "close", "different");
   for (const auto& [slot, counts] : c.slots) out += CountsLine(slot, counts);
   out += CountsLine("total", c.total);
+  if (c.total.num_different != 0) {
+    out += "identical: the same bytes; exact: |a-b| <= 1e-6 + 1e-4 |b|; close: |a-b| <= 1e-4 + 1e-3 |b|, in every element;\n"
+           "different: not identical, or with --exact close not close\n";
+  }
+  if (!c.dtype_mismatches.empty() && !c.passed) {
+    out += "a cast is proven while it is made: `crossdock convert ... --dtype D --verify`; afterwards --exact close compares across dtypes\n";
+  }
   const auto escaped = [](const std::vector<std::string>& names) {
     std::vector<std::string> lines;
     for (const std::string& name : names) lines.push_back(Printable(name));
@@ -123,7 +160,7 @@ std::string ComparisonText(const verify::Comparison& c) {
   out += Section("missing in B", escaped(c.missing_keys), 20);
   out += Section("only in B", escaped(c.extra_keys), 20);
   out += Section("other shape", escaped(c.shape_mismatches), 20);
-  out += Section("other dtype", escaped(c.dtype_mismatches), 20);
+  out += Section("other dtype", DTypeLines(c.dtype_mismatches), 20);
   out += Section("other values", escaped(c.mismatched_keys), 20);
   out += Section("not finite", escaped(c.nonfinite), 20);
   out += Section("counters", c.counter_differences, 20);
@@ -211,6 +248,10 @@ Result<verify::Comparison> CompareSources(const Source& a, const Source& b, cons
                                                                      {b.storage, b.reader.get(), &right, b.label}, how));
   CROSSDOCK_ASSIGN_OR_RETURN(out.config_differences, CompareConfigs(a.hub, b.hub));
   CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> tokenizers, CompareTokenizers(a, b));
+  const bool told = std::ranges::any_of(out.config_differences, [](const auto& d) { return d.key == "model_type"; });
+  if (a.hub.family != nullptr && b.hub.family != nullptr && a.hub.family->name != b.hub.family->name && !told) {
+    out.config_differences.push_back({"family", a.hub.family->name, b.hub.family->name, 2});
+  }
   for (const std::string& line : tokenizers) {
     const std::size_t colon = line.find(": ");
     out.config_differences.push_back({line.substr(0, colon), "its own bytes", line.substr(colon + 2), 1});
@@ -227,7 +268,7 @@ Report ComparisonReport(const verify::Comparison& comparison, const std::vector<
   report.text = ComparisonText(comparison) + Section("notices", notices);
   report.json = verify::ToJsonReport(judged);
   for (const verify::Difference& d : comparison.worst) {
-    report.remarks.push_back(fmt::format("[DIFF] {}: {} at element {}", Printable(d.name), d.max_abs, d.first_index));
+    report.remarks.push_back(fmt::format("[DIFF] {}: {} at {}", Printable(d.name), d.max_abs, PlaceOf(d.first_index, d.shape)));
   }
   return report;
 }

@@ -58,8 +58,8 @@ Result<dialects::HubState> ReadHub(const SourceRequest& request, const family::F
   std::optional<family::ModelConfig> config;
   if (source.reference) config = source.reference->config;
   const bool unknown = Allowed(request, "unknown-tensors");
-  if (source.view) return ReadMegatronHub(source, {wanted, std::move(config), request.no_optim, unknown});
-  const dialects::hf::ReadOptions options{wanted, std::move(config), unknown};
+  if (source.view) return ReadMegatronHub(source, {wanted, std::move(config), request.no_optim, unknown, request.allow_missing});
+  const dialects::hf::ReadOptions options{wanted, std::move(config), unknown, request.allow_missing};
   if (source.found.kind == Kind::kDcp) return dialects::hf::ReadDcp(catalog, options, request.no_optim);
   return source.found.kind == Kind::kFullState ? dialects::hf::ReadFullState(catalog, options)
                                                : dialects::hf::ReadHub(catalog, options);

@@ -35,6 +35,7 @@ struct SourceRequest {
   std::optional<std::string> family, rules, hf_template;
   bool no_optim = false;
   std::vector<std::string> allow;
+  bool allow_missing = false;                            ///< the second side of a comparison
 };
 
 struct Source {

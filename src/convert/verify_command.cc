@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Verify: two checkpoints of any formats, by hub names.
+#include <optional>
+
 #include "convert/comparison.h"
 #include "convert/job.h"
 #include "crossdock/convert.h"
@@ -32,6 +34,41 @@ SourceRequest WithoutStep(io::Storage& storage, SourceRequest side, const Source
   return side;
 }
 
+struct Sides {
+  Source a, b;
+};
+
+/// config.json names an architecture; of Megatron's arguments the family is a guess.
+bool NamesItsFamily(const Source& source) { return source.hub.config.words == "hf"; }
+
+std::string FamilyOf(const Source& source) { return source.hub.family == nullptr ? "" : source.hub.family->name; }
+
+/// `request` once more with a family; nothing when that does not fit.
+std::optional<Source> Reread(io::Storage& storage, SourceRequest request, const std::string& family) {
+  if (request.family || request.rules || family.empty()) return std::nullopt;
+  request.family = family;
+  Result<Source> read = OpenAndRead(storage, request);
+  if (!read) return std::nullopt;
+  return std::move(read).value();
+}
+
+/// Each side is what it says itself. A guess gives way to the other side's family, and a side that its own words do not
+/// describe is read by them too: the comparison then tells what differs. What B lacks is a difference, not a refusal.
+Result<Sides> OpenSides(io::Storage& storage, const SourceRequest& left, SourceRequest right) {
+  right.allow_missing = true;
+  CROSSDOCK_ASSIGN_OR_RETURN(Source a, OpenAndRead(storage, left));
+  Result<Source> b = OpenAndRead(storage, right);
+  if (!b || (FamilyOf(*b) != FamilyOf(a) && !NamesItsFamily(*b))) {
+    std::optional<Source> again = Reread(storage, right, FamilyOf(a));
+    if (again) return Sides{std::move(a), std::move(*again)};
+    if (!b) return b.error();
+  }
+  if (FamilyOf(*b) != FamilyOf(a) && !NamesItsFamily(a)) {
+    if (std::optional<Source> again = Reread(storage, left, FamilyOf(*b))) return Sides{std::move(*again), std::move(b).value()};
+  }
+  return Sides{std::move(a), std::move(b).value()};
+}
+
 }  // namespace
 
 Result<Report> Verify(const VerifyOptions& options, const Hooks& hooks) {
@@ -39,14 +76,9 @@ Result<Report> Verify(const VerifyOptions& options, const Hooks& hooks) {
   const std::unique_ptr<io::Storage> storage = io::MakeLocalStorage();
   const SourceRequest left = SideOf(options, options.a, options.from_a);
   const SourceRequest right = SideOf(options, options.b, options.from_b);
-  CROSSDOCK_ASSIGN_OR_RETURN(const Source a, OpenAndRead(*storage, WithoutStep(*storage, left, right)));
-  SourceRequest second = WithoutStep(*storage, right, left);
-  // Megatron files name no architecture: the family of A is the better guess for B than key shapes are.
-  if (!second.family && !second.rules && a.hub.family != nullptr) {
-    const Result<Source> guess = OpenAndRead(*storage, second);
-    if (!guess || guess->hub.family == nullptr || guess->hub.family->name != a.hub.family->name) second.family = a.hub.family->name;
-  }
-  CROSSDOCK_ASSIGN_OR_RETURN(const Source b, OpenAndRead(*storage, second));
+  CROSSDOCK_ASSIGN_OR_RETURN(Sides sides, OpenSides(*storage, WithoutStep(*storage, left, right), WithoutStep(*storage, right, left)));
+  const Source& a = sides.a;
+  const Source& b = sides.b;
   if (options.report) {
     CROSSDOCK_RETURN_IF_ERROR(CheckReportApart(a, *options.report));
     CROSSDOCK_RETURN_IF_ERROR(CheckReportApart(b, *options.report));
@@ -56,7 +88,9 @@ Result<Report> Verify(const VerifyOptions& options, const Hooks& hooks) {
   how.exact = options.exact == "close" ? verify::Exact::kClose : verify::Exact::kBit;
   how.memory = options.memory;
   CROSSDOCK_ASSIGN_OR_RETURN(const verify::Comparison comparison, CompareSources(a, b, how, hooks));
-  std::vector<std::string> notices = a.hub.notices;
+  std::vector<std::string> notices;
+  if (FamilyOf(a) != FamilyOf(b)) notices.push_back("A is " + FamilyOf(a) + ", B is " + FamilyOf(b));
+  notices.insert(notices.end(), a.hub.notices.begin(), a.hub.notices.end());
   notices.insert(notices.end(), b.hub.notices.begin(), b.hub.notices.end());
   if (options.threads > 1) notices.emplace_back("the comparison works in one thread");
   Report report = ComparisonReport(comparison, notices);

@@ -99,6 +99,7 @@ void Judge(const Pair& p, const TensorDifference& d, const Options& options, Tal
   const bool identical = same_type && d.differing_bits == 0;
   // A rule marked inexact (scales, offsets) may cost the last place; nothing else may.
   const bool allowed_ulp = same_type && d.beyond_ulp == 0 && (expr::IsInexact(p.a->expr) || expr::IsInexact(p.b->expr));
+  const bool good = options.exact == Exact::kBit ? identical || allowed_ulp : d.not_close == 0;
   if (!same_type) {
     out.dtype_mismatches.push_back(fmt::format("{}: {} against {}", label, DTypeName(p.a->dtype), DTypeName(p.b->dtype)));
   }
@@ -107,11 +108,10 @@ void Judge(const Pair& p, const TensorDifference& d, const Options& options, Tal
     c.num_bit_identical += static_cast<std::int64_t>(identical);
     c.num_exact_matches += static_cast<std::int64_t>(d.not_exact == 0);
     c.num_close_matches += static_cast<std::int64_t>(d.not_close == 0);
-    c.num_different += static_cast<std::int64_t>(d.differing_bits != 0);
+    c.num_different += static_cast<std::int64_t>(!good);
   });
   out.max_abs_diff = std::max(out.max_abs_diff, d.max_abs);
-  if (d.differing_bits != 0) out.worst.push_back({label, d.max_abs, d.first_index, d.incomparable});
-  const bool good = options.exact == Exact::kBit ? identical || allowed_ulp : d.not_close == 0;
+  if (d.differing_bits != 0) out.worst.push_back({label, d.max_abs, d.first_index, d.incomparable, p.a->shape});
   if (!good) {
     out.mismatched_keys.push_back(label);
     *failed = true;

@@ -27,13 +27,15 @@ struct Side {
 
 struct Counts {
   std::int64_t num_baseline = 0, num_roundtrip = 0, num_common = 0;
-  std::int64_t num_bit_identical = 0, num_exact_matches = 0, num_close_matches = 0, num_different = 0;
+  std::int64_t num_bit_identical = 0, num_exact_matches = 0, num_close_matches = 0;
+  std::int64_t num_different = 0;          ///< that do not pass in the mode asked for; as many as mismatched_keys
 };
 struct Difference {
   std::string name;                        ///< hub name, with its slot when not a param
   double max_abs = 0;
   std::int64_t first_index = -1;           ///< row-major element
   std::int64_t incomparable = 0;           ///< differing elements with a NaN or an infinity; such tensors rank first
+  Shape shape;                             ///< of the tensor, to say where first_index lies
 };
 struct ConfigDifference {
   std::string key, a, b;

@@ -465,6 +465,32 @@ class SideFilesAndConfig(Case):
             self.refused("out", "convert", source, "out", "--to", "hf", "--hf-template", "llama", "--verify",
                          says=["the template is a llama, the source a qwen3"], expect=2)
 
+    def test_verify_takes_each_side_for_what_it_says(self):
+        self.run_tool("demo", "demo")
+        shutil.copytree(self.path("demo", "hf"), self.path("llama"))
+        config = checkpoint.read_json(self.path("llama"), "config.json")
+        config.update(model_type="llama", architectures=["LlamaForCausalLM"])
+        with open(self.path("llama", "config.json"), "w", encoding="utf-8") as out:
+            json.dump(config, out)
+        done = self.run_tool("verify", "demo/hf", "llama", expect=1)
+        self.assertIn('model_type: "qwen3" against "llama" (changes the output)', done.stdout)
+        self.model("a")
+        self.model("b", architectures=["MistralForCausalLM"], model_type="mistral", sliding_window=None)
+        self.assertIn("A is llama, B is mistral", self.run_tool("verify", "a", "b", expect=1).stdout)
+        self.megatron("m", "b")
+        shutil.rmtree(self.path("m", "release", "hf"))
+        for pair in (("m", "b"), ("b", "m")):  # a guess gives way to what config.json says
+            self.assertNotIn("A is", self.run_tool("verify", *pair).stdout)
+
+    def test_verify_lists_what_b_lacks(self):
+        items = self.model("a")
+        shutil.copytree(self.path("a"), self.path("b"))
+        gone = sorted(items)[3]
+        checkpoint.write_file(self.path("b", "model.safetensors"), {name: item for name, item in items.items() if name != gone})
+        self.run_tool("verify", "a", "b", "--report", "report.json", expect=1)
+        self.assertEqual(checkpoint.read_json(self.path("report.json"))["missing_keys"], [gone])
+        self.refused("m", "convert", "b", "m", "--to", "megatron", says=["1 tensors of the model are missing"])
+
     def test_b128_equal_weights_and_another_model(self):
         self.model("a")
         self.model("b", rope_theta=50000.0, eos_token_id=7)

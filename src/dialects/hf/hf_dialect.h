@@ -13,6 +13,7 @@ struct ReadOptions {
   const family::FamilyFile* family = nullptr;   ///< --family or --rules; null = detect by architectures/model_type
   std::optional<family::ModelConfig> template_config;  ///< used when the source has no config.json
   bool allow_unknown_tensors = false;
+  bool allow_missing_tensors = false;          ///< for a comparison, which lists them; what is converted is whole
 };
 
 /// Catalog of an HF directory (objects["config.json"]) or of full-state safetensors (names `param/...`).

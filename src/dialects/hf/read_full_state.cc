@@ -155,6 +155,7 @@ Result<HubState> ReadFullState(const Catalog& source, const ReadOptions& options
     LeaveTiedOptimizer(&reading);
   }
   SortOutRest(&reading, options.allow_unknown_tensors);
+  if (options.allow_missing_tensors) reading.missing.clear();
   CROSSDOCK_RETURN_IF_ERROR(Report(reading));
   NameOptimizer(metadata, &hub);
   if (const auto text = metadata.GetString("crossdock_extras")) {

@@ -12,6 +12,7 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   CROSSDOCK_ASSIGN_OR_RETURN(Reading reading, StartReading(source, options, ""));
   CROSSDOCK_RETURN_IF_ERROR(ClaimParams(&reading));
   SortOutRest(&reading, options.allow_unknown_tensors);
+  if (options.allow_missing_tensors) reading.missing.clear();
   CROSSDOCK_RETURN_IF_ERROR(Report(reading));
   HubState& hub = reading.hub;
   std::sort(hub.tensors.begin(), hub.tensors.end(), [](const HubTensor& a, const HubTensor& b) { return a.name < b.name; });

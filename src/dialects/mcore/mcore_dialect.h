@@ -14,6 +14,7 @@ struct ReadOptions {
   std::optional<family::ModelConfig> template_config;
   bool no_optim = false;                       ///< optimizer keys are left out by wish
   bool allow_unknown_tensors = false;
+  bool allow_missing_tensors = false;          ///< for a comparison, which lists them; what is converted is whole
 };
 
 /// Catalog of a torch_dist iteration: objects "common" (common.pt or common_state) or "run_config.yaml", side files

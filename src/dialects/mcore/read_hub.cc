@@ -26,11 +26,11 @@ class Claims {
  public:
   Claims(const Catalog& catalog, const Inventory& inventory, const ChosenConfig& chosen) : catalog_(catalog), inventory_(inventory), chosen_(chosen) {}
 
-  Result<std::vector<HubTensor>> Run(const family::Binding& binding, bool allow_unknown, std::vector<LeftOut>* left_out) {
+  Result<std::vector<HubTensor>> Run(const family::Binding& binding, const ReadOptions& options, std::vector<LeftOut>* left_out) {
     slots_ = SlotsPresent();
     for (const DialectTensor& tensor : binding.tensors) CROSSDOCK_RETURN_IF_ERROR(One(binding, tensor));
-    CROSSDOCK_RETURN_IF_ERROR(ReportMissing());
-    CROSSDOCK_RETURN_IF_ERROR(ReportUnknown(allow_unknown, left_out));
+    if (!options.allow_missing_tensors) CROSSDOCK_RETURN_IF_ERROR(ReportMissing());
+    CROSSDOCK_RETURN_IF_ERROR(ReportUnknown(options.allow_unknown_tensors, left_out));
     std::sort(hub_.begin(), hub_.end(), [](const HubTensor& a, const HubTensor& b) { return std::tie(a.name, a.slot) < std::tie(b.name, b.slot); });
     return std::move(hub_);
   }
@@ -213,7 +213,7 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
 
   HubState hub;
   hub.left_out = std::move(inventory.left_out);
-  CROSSDOCK_ASSIGN_OR_RETURN(hub.tensors, Claims(source, inventory, chosen).Run(binding, options.allow_unknown_tensors, &hub.left_out));
+  CROSSDOCK_ASSIGN_OR_RETURN(hub.tensors, Claims(source, inventory, chosen).Run(binding, options, &hub.left_out));
   for (const family::HubTensor& tensor : binding.hub) hub.order.push_back(tensor.name);
   hub.optimizer = OptimizerName(hub.tensors);
   hub.optimizer_refusal = inventory.optimizer_refusal;

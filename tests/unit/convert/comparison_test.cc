@@ -66,13 +66,18 @@ TEST(Comparison, ComparesTokenizersByBytes) {
 TEST(Comparison, ReportsInTextJsonAndRemarks) {
   verify::Comparison comparison;
   comparison.passed = false;
-  comparison.worst = {{"model.norm.weight", 0.5, 3}};
+  comparison.worst = {{"model.norm.weight", 0.5, 19, 0, {4, 6}}, {"scalar", 0.25, 0, 0, {}}};
+  comparison.total.num_different = 1;
+  for (int i = 0; i < 4; ++i) comparison.dtype_mismatches.push_back(std::string(1, static_cast<char>('a' + i)) + ": F32 against BF16");
   comparison.missing_keys = {"lm_head.weight"};
   const Report report = ComparisonReport(comparison, {"a notice"});
   EXPECT_FALSE(report.equal);
   EXPECT_THAT(report.text, HasSubstr("DIFFERENT\n"));
   EXPECT_THAT(report.text, HasSubstr("missing in B:\n  lm_head.weight\n"));
-  EXPECT_THAT(report.remarks, ElementsAre("[DIFF] model.norm.weight: 0.5 at element 3"));
+  EXPECT_THAT(report.remarks, ElementsAre("[DIFF] model.norm.weight: 0.5 at [3, 1]", "[DIFF] scalar: 0.25 at element 0"));
+  EXPECT_THAT(report.text, HasSubstr("other dtype:\n  4 tensors: F32 against BF16\n"));
+  EXPECT_THAT(report.text, HasSubstr("different: not identical"));
+  EXPECT_THAT(report.text, HasSubstr("--dtype D --verify"));
   EXPECT_THAT(ParseJson(report.json), IsOk());
   comparison.passed = true;
   comparison.config_differences = {{"rope_theta", "1", "2", 2}};
