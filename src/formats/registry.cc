@@ -44,6 +44,22 @@ Error Planned(Kind kind, const std::string& path) {
       .WithExpected("hf, full-state, megatron, megatron-legacy, megatron-zarr or dcp");
 }
 
+constexpr std::string_view kPartial = ".crossdock-partial";  // io/staging.h
+
+/// The staging directory of a run that was interrupted while it wrote into `root`; "" when there is none.
+std::string PartialIn(io::Storage& storage, const std::string& root) {
+  const auto entries = storage.List(root);
+  if (!entries) return {};
+  for (const io::DirEntry& entry : *entries) {
+    if (entry.name.starts_with('.') && entry.name.ends_with(kPartial)) return io::JoinPath(root, entry.name);
+  }
+  return {};
+}
+
+std::string GoOn(const std::string& partial) {
+  return "an interrupted run lies in `" + Printable(partial) + "`: repeat the command that began it with --resume";
+}
+
 /// Chooses among what lies at and below a path.
 class Recogniser {
  public:
@@ -185,10 +201,12 @@ class Recogniser {
   }
 
   Error NoSuchStep(const std::string& root, const std::vector<StepDir>& steps) const {
+    const bool released = std::any_of(steps.begin(), steps.end(), [](const StepDir& s) { return s.release; });
+    const std::string whole = "`release` has no number: give its path, `" + Printable(io::JoinPath(root, "release")) + "`";
     return MakeError(ErrorCode::kIncomplete, fmt::format("the run has no step {}", *step_))
         .WithPath(root)
         .WithFound(ListSteps(steps))
-        .WithHint("choose one of these with --step");
+        .WithHint(released && steps.size() == 1 ? whole : released ? "choose one of the numbers with --step; " + whole : "choose one of these with --step");
   }
 
   /// The wrong level: what lies one and two levels below is listed.
@@ -196,6 +214,7 @@ class Recogniser {
     std::vector<std::string> below;
     FindBelow(path, "", 2, &below);
     Error error = MakeError(ErrorCode::kIncomplete, "no checkpoint of a known format here").WithPath(path);
+    if (const std::string partial = PartialIn(storage_, path); !partial.empty()) return std::move(error).WithHint(GoOn(partial));
     if (below.empty()) return error;
     std::string list;
     for (const std::string& one : below) list += (list.empty() ? "`" : ", `") + Printable(one) + "`";
@@ -264,7 +283,9 @@ Result<Found> Recognise(io::Storage& storage, const std::string& path, std::opti
       return MakeError(ErrorCode::kIncomplete, "a symbolic link leads nowhere").WithPath(place)
           .WithExpected("something at `" + Printable(*target) + "`");
     }
-    return std::move(info).error().WithHint("check the path of the source");
+    // An interrupted run into this very path keeps its work beside it.
+    const std::string beside = io::JoinPath(io::ParentPath(place), "." + io::BaseName(place) + std::string(kPartial));
+    return std::move(info).error().WithHint(io::Exists(storage, beside) ? GoOn(beside) : "check the path of the source");
   }
   CROSSDOCK_ASSIGN_OR_RETURN(Found found, info->kind == io::FileKind::kDirectory ? Recogniser(storage, step).Directory(place)
                                                                                  : RecogniseFile(storage, place));

@@ -151,7 +151,17 @@ Status DirStaging::MakeParents() {
 }
 
 Status DirStaging::TakeLock() {
-  CROSSDOCK_ASSIGN_OR_RETURN(lock_, storage_.Lock(places_.lock));
+  auto locked = storage_.Lock(places_.lock);
+  if (!locked) {
+    // The lock is the first file that is made: what forbids it forbids the target. Another run's lock is told as it is.
+    constexpr std::string_view kSystem = "cannot lock: ";
+    Error error = locked.error();
+    if (!error.message.starts_with(kSystem)) return error;
+    error.message = "cannot write into the target's folder: " + error.message.substr(kSystem.size());
+    if (error.hint.empty()) error.hint = "name a target elsewhere";
+    return std::move(error).WithPath(places_.parent);
+  }
+  lock_ = std::move(locked).value();
   return OkStatus();
 }
 

@@ -75,6 +75,20 @@ TEST_F(Registry, FollowsTheTracker) {  // user case B108
   EXPECT_THAT(Look("/run", 30), IsError(ErrorCode::kIncomplete, AllOf(HasSubstr("no step 30"), HasSubstr("iter_0000010"))));
 }
 
+TEST_F(Registry, SaysHowReleaseIsChosen) {
+  PutStep("/run/release");
+  EXPECT_THAT(Look("/run", 9), IsError(ErrorCode::kIncomplete, HasSubstr("give its path, `/run/release`")));
+  PutStep("/run/iter_0000005");
+  EXPECT_THAT(Look("/run", 9), IsError(ErrorCode::kIncomplete, HasSubstr("choose one of the numbers with --step; `release` has no number")));
+}
+
+TEST_F(Registry, TellsOfAnInterruptedRun) {
+  Put("/run/.release.crossdock-partial/.crossdock-journal", "x");
+  EXPECT_THAT(Look("/run"), IsError(ErrorCode::kIncomplete, HasSubstr("an interrupted run lies in `/run/.release.crossdock-partial`")));
+  Put("/w/.out.crossdock-partial/.crossdock-journal", "x");
+  EXPECT_THAT(Look("/w/out"), IsError(ErrorCode::kIncomplete, HasSubstr("`/w/.out.crossdock-partial`")));
+}
+
 TEST_F(Registry, TakesOneWordFromTheTracker) {
   PutStep("/run/iter_0000010");
   Put("/run/latest_checkpointed_iteration.txt", " \r\n10 \t\n");
