@@ -46,7 +46,7 @@ def room_of(path: str) -> str:
     if parts[0] in ("formats", "dialects"):
         if len(parts) > 2:
             return "/".join(parts[:2])
-        if path == "formats/format.h":
+        if path in ("formats/format.h", "formats/placed_reader.h"):
             return "formats/format"
     return parts[0]
 

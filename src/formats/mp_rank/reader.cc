@@ -3,11 +3,11 @@
 #include <charconv>
 #include <filesystem>
 
-#include "base/check.h"
 #include "formats/dcp/object_files.h"
 #include "formats/mp_rank/mp_rank.h"
 #include "formats/mp_rank/rank_dirs.h"
 #include "formats/mp_rank/tensor_paths.h"
+#include "formats/placed_reader.h"
 #include "formats/torch_zip/torch_file.h"
 #include "formats/torch_zip/view_chunks.h"
 
@@ -38,24 +38,6 @@ bool IsSmallState(std::string_view file, std::string_view path, const TensorValu
   const bool optimizer = !model_file || path.starts_with("optimizer");
   return !optimizer || path.find("/grad_scaler/") != std::string_view::npos;
 }
-
-class MpRankReader final : public CheckpointReader {
- public:
-  explicit MpRankReader(Catalog catalog) : catalog_(std::move(catalog)) {}
-  const Catalog& catalog() const override { return catalog_; }
-  Result<ByteRange> Locate(std::int32_t entry, std::int32_t chunk) const override {
-    CROSSDOCK_CHECK(entry >= 0 && static_cast<std::size_t>(entry) < catalog_.entries.size());
-    const Entry& e = catalog_.entries[static_cast<std::size_t>(entry)];
-    CROSSDOCK_CHECK(chunk >= 0 && static_cast<std::size_t>(chunk) < e.chunks.size());
-    return e.chunks[static_cast<std::size_t>(chunk)].bytes;
-  }
-  Result<Value> LoadObject(const ObjectRef& ref) const override {
-    return MakeError(ErrorCode::kUnsupported, "a legacy checkpoint's objects are read with it").WithTensor(ref.name);
-  }
-
- private:
-  Catalog catalog_;
-};
 
 /// One torch file: its tensors become entries, its object is kept.
 class FileReader {
@@ -147,7 +129,7 @@ Result<Catalog> ReadCatalog(io::Storage& storage, const std::string& dir) {
 
 Result<std::unique_ptr<CheckpointReader>> OpenMpRank(io::Storage& storage, const std::string& dir) {
   CROSSDOCK_ASSIGN_OR_RETURN(Catalog catalog, ReadCatalog(storage, dir));
-  return std::unique_ptr<CheckpointReader>(std::make_unique<MpRankReader>(std::move(catalog)));
+  return std::unique_ptr<CheckpointReader>(std::make_unique<PlacedReader>(std::move(catalog), "the files of ranks"));
 }
 
 }  // namespace crossdock::formats::mp_rank

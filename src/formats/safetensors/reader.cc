@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <map>
 
-#include "base/check.h"
 #include "base/endian.h"
+#include "formats/placed_reader.h"
 #include "formats/safetensors/directory.h"
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/safetensors.h"
@@ -49,24 +49,6 @@ bool IsFullStateHeader(const Header& header) {
   return std::any_of(header.tensors.begin(), header.tensors.end(),
                      [](const HeaderTensor& t) { return t.name.starts_with("param/") || t.name.starts_with("optim/"); });
 }
-
-class SafetensorsReader final : public CheckpointReader {
- public:
-  explicit SafetensorsReader(Catalog catalog) : catalog_(std::move(catalog)) {}
-  const Catalog& catalog() const override { return catalog_; }
-  Result<ByteRange> Locate(std::int32_t entry, std::int32_t chunk) const override {
-    CROSSDOCK_CHECK(entry >= 0 && static_cast<std::size_t>(entry) < catalog_.entries.size());
-    const Entry& e = catalog_.entries[static_cast<std::size_t>(entry)];
-    CROSSDOCK_CHECK(chunk >= 0 && static_cast<std::size_t>(chunk) < e.chunks.size());
-    return e.chunks[static_cast<std::size_t>(chunk)].bytes;
-  }
-  Result<Value> LoadObject(const ObjectRef& ref) const override {
-    return MakeError(ErrorCode::kUnsupported, "safetensors files hold no objects").WithTensor(ref.name);
-  }
-
- private:
-  Catalog catalog_;
-};
 
 /// Builds the catalog, file by file.
 class Builder {
@@ -282,7 +264,7 @@ Result<std::unique_ptr<CheckpointReader>> OpenSafetensors(io::Storage& storage, 
   CROSSDOCK_ASSIGN_OR_RETURN(const std::string resolved, ResolveHubCache(storage, path));
   CROSSDOCK_ASSIGN_OR_RETURN(Weights weights, ChooseWeights(storage, resolved));
   CROSSDOCK_ASSIGN_OR_RETURN(Catalog catalog, Builder(storage, std::move(weights)).Build());
-  return std::unique_ptr<CheckpointReader>(std::make_unique<SafetensorsReader>(std::move(catalog)));
+  return std::unique_ptr<CheckpointReader>(std::make_unique<PlacedReader>(std::move(catalog), "safetensors files"));
 }
 
 Result<std::vector<std::string>> ReadTensorOrder(io::Storage& storage, const std::string& dir) {

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <map>
 
-#include "base/check.h"
 #include "base/checked_math.h"
+#include "formats/placed_reader.h"
 #include "formats/safetensors/directory.h"
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/safetensors.h"
@@ -23,24 +23,6 @@ bool FiveDigits(std::string_view name, std::size_t at) {
   const std::string_view digits = name.substr(std::min(at, name.size()), 5);
   return digits.size() == 5 && std::ranges::all_of(digits, [](char c) { return c >= '0' && c <= '9'; });
 }
-
-class ShardedReader final : public CheckpointReader {
- public:
-  explicit ShardedReader(Catalog catalog) : catalog_(std::move(catalog)) {}
-  const Catalog& catalog() const override { return catalog_; }
-  Result<ByteRange> Locate(std::int32_t entry, std::int32_t chunk) const override {
-    CROSSDOCK_CHECK(entry >= 0 && static_cast<std::size_t>(entry) < catalog_.entries.size());
-    const Entry& e = catalog_.entries[static_cast<std::size_t>(entry)];
-    CROSSDOCK_CHECK(chunk >= 0 && static_cast<std::size_t>(chunk) < e.chunks.size());
-    return e.chunks[static_cast<std::size_t>(chunk)].bytes;
-  }
-  Result<Value> LoadObject(const ObjectRef& ref) const override {
-    return MakeError(ErrorCode::kUnsupported, "safetensors files hold no objects").WithTensor(ref.name);
-  }
-
- private:
-  Catalog catalog_;
-};
 
 class Builder {
  public:
@@ -180,7 +162,7 @@ bool IsShardName(std::string_view name) {
 
 Result<std::unique_ptr<CheckpointReader>> OpenShardedSafetensors(io::Storage& storage, const std::string& dir) {
   CROSSDOCK_ASSIGN_OR_RETURN(Catalog catalog, Builder(storage, dir).Build());
-  return std::unique_ptr<CheckpointReader>(std::make_unique<ShardedReader>(std::move(catalog)));
+  return std::unique_ptr<CheckpointReader>(std::make_unique<PlacedReader>(std::move(catalog), "safetensors files"));
 }
 
 }  // namespace crossdock::formats::safetensors

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/check.h"
+#include "formats/placed_reader.h"
 #include "formats/safetensors/index.h"
 #include "formats/safetensors/safetensors.h"
 #include "formats/torch_bin/torch_bin.h"
@@ -17,24 +17,6 @@ namespace {
 constexpr std::string_view kSingle = "pytorch_model.bin";
 constexpr std::string_view kIndex = "pytorch_model.bin.index.json";
 constexpr std::int64_t kMaxIndexBytes = std::int64_t{256} << 20U;
-
-class TorchBinReader final : public CheckpointReader {
- public:
-  explicit TorchBinReader(Catalog catalog) : catalog_(std::move(catalog)) {}
-  const Catalog& catalog() const override { return catalog_; }
-  Result<ByteRange> Locate(std::int32_t entry, std::int32_t chunk) const override {
-    CROSSDOCK_CHECK(entry >= 0 && static_cast<std::size_t>(entry) < catalog_.entries.size());
-    const Entry& e = catalog_.entries[static_cast<std::size_t>(entry)];
-    CROSSDOCK_CHECK(chunk >= 0 && static_cast<std::size_t>(chunk) < e.chunks.size());
-    return e.chunks[static_cast<std::size_t>(chunk)].bytes;
-  }
-  Result<Value> LoadObject(const ObjectRef& ref) const override {
-    return MakeError(ErrorCode::kUnsupported, "pytorch_model.bin holds no objects").WithTensor(ref.name);
-  }
-
- private:
-  Catalog catalog_;
-};
 
 class Builder {
  public:
@@ -141,7 +123,7 @@ bool IsTorchBin(io::Storage& storage, const std::string& dir) {
 
 Result<std::unique_ptr<CheckpointReader>> OpenTorchBin(io::Storage& storage, const std::string& dir) {
   CROSSDOCK_ASSIGN_OR_RETURN(Catalog catalog, Builder(storage, dir).Build());
-  return std::unique_ptr<CheckpointReader>(std::make_unique<TorchBinReader>(std::move(catalog)));
+  return std::unique_ptr<CheckpointReader>(std::make_unique<PlacedReader>(std::move(catalog), "pytorch_model.bin files"));
 }
 
 }  // namespace crossdock::formats::torch_bin
