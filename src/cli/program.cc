@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 
 #include "cli/commands.h"
@@ -38,10 +39,12 @@ int Fail(const Error& error, bool json) {
   return ExitStatus(error.code);
 }
 
-/// stdout is data: a reader that has gone away, or a full disk under a redirection, is a failure.
+/// stdout is data: a reader that has gone away, or a full disk under a redirection, is a failure. Only the disk is told
+/// of: under `| head` the reader has what it wanted.
 int Print(const std::string& text, int status) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   if (written) return status;
+  if (errno == EPIPE) return ExitStatus(ErrorCode::kIo);
   return Fail(MakeError(ErrorCode::kIo, "the result could not be written to the standard output"), false);
 }
 

@@ -108,9 +108,9 @@ TEST(CorruptDirectory, MissingShardSaysWhatIsHit) {
 
 TEST(CorruptDirectory, DanglingLinkNamesLinkAndTarget) {
   namespace fs = std::filesystem;
-  const fs::path dir = fs::path(::testing::TempDir()) / "crossdock_dangling";
-  fs::remove_all(dir);
-  fs::create_directories(dir);
+  std::string pattern = (fs::path(::testing::TempDir()) / "crossdock-dangling-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+  const fs::path dir = pattern;
   fs::create_symlink("../../blobs/gone", dir / "model.safetensors");
   const auto storage = io::MakeLocalStorage();
   EXPECT_THAT(OpenSafetensors(*storage, dir.string()),
