@@ -68,7 +68,7 @@ struct ConvertOptions {
   std::optional<std::int64_t> iteration;
   bool release = false;
   std::string params_from = "model";               ///< "model" or "master"
-  std::int64_t vocab_divisor = 128;
+  std::optional<std::int64_t> vocab_divisor;       ///< absent: a Megatron source's padding where TP divides it, else 128
   std::optional<std::int64_t> padded_vocab;
   std::optional<std::string> receipt;
   std::optional<std::string> emit_manifest;
@@ -85,7 +85,6 @@ struct VerifyOptions {
   std::string exact = "bit";                       ///< "bit" or "close"
   std::optional<std::string> report;
   std::int64_t memory = std::int64_t{512} << 20U;
-  int threads = 0;
   std::vector<std::string> allow;
 };
 

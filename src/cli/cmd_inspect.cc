@@ -22,7 +22,7 @@ Result<Report> RunInspect(const Request& request, const Machine& machine, const 
   }
   options.hf_template = ends.hf_template;
   options.tensors = request.Flag("tensors");
-  options.allow = request.All("allow");
+  CROSSDOCK_ASSIGN_OR_RETURN(options.allow, AllowedThings(request));
   options.json = request.Flag("json");
   options.text = !options.json;
   return Inspect(options, hooks);

@@ -29,12 +29,7 @@ Result<Report> RunVerify(const Request& request, const Machine& machine, const H
   if (memory) {
     CROSSDOCK_ASSIGN_OR_RETURN(options.memory, ParseSize("memory", *memory));
   }
-  CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> threads, request.One("threads"));
-  if (threads) {
-    CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t count, ParseInt("threads", *threads, 0, 65536));
-    options.threads = static_cast<int>(count);
-  }
-  options.allow = request.All("allow");
+  CROSSDOCK_ASSIGN_OR_RETURN(options.allow, AllowedThings(request));
   return Verify(options, hooks);
 }
 

@@ -127,11 +127,7 @@ Status FillNames(const Request& request, ConvertOptions* options) {
 Status FillState(const Request& request, ConvertOptions* options) {
   CROSSDOCK_RETURN_IF_ERROR(FillDType(request, &options->dtype));
   options->keep_dtype = request.All("keep-dtype");
-  options->allow = request.All("allow");
-  for (const std::string& what : options->allow) {
-    CROSSDOCK_ASSIGN_OR_RETURN(const std::string checked,
-                               ParseChoice("allow", what, "unknown-tensors missing-optimizer unscaled-fp8 nonfinite inexact"));
-  }
+  CROSSDOCK_ASSIGN_OR_RETURN(options->allow, AllowedThings(request));
   for (const std::string& text : request.All("set")) {
     CROSSDOCK_ASSIGN_OR_RETURN(auto pair, ParsePair("set", text));
     options->set_args.push_back(std::move(pair));
@@ -174,6 +170,19 @@ Status FillWork(const Request& request, ConvertOptions* options) {
 }
 
 }  // namespace
+
+Result<std::vector<std::string>> AllowedThings(const Request& request) {
+  const bool converting = (request.command->bit & kConverting) != 0;
+  std::vector<std::string> allow = request.All("allow");
+  for (const std::string& what : allow) {
+    if (what == "unscaled-fp8") {
+      return MakeError(ErrorCode::kUnsupported, "`--allow unscaled-fp8` does not apply in this version, which reads no FP8 weights");
+    }
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::string checked,
+                               ParseChoice("allow", what, converting ? "unknown-tensors missing-optimizer nonfinite inexact" : "unknown-tensors"));
+  }
+  return allow;
+}
 
 Status CheckLocal(const std::string& path) {
   const std::size_t scheme = path.find("://");

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/parser.h"
 #include "crossdock/options.h"
@@ -36,6 +37,9 @@ struct Ends {
 [[nodiscard]] Status CheckLocal(const std::string& path);
 
 [[nodiscard]] Result<ConvertOptions> BuildConvertOptions(const Request& request, const Machine& machine);
+
+/// The values of --allow; kUsage for one that means nothing to the command.
+[[nodiscard]] Result<std::vector<std::string>> AllowedThings(const Request& request);
 
 /// "`crossdock convert` needs SOURCE" and the like.
 [[nodiscard]] Error MissingWord(const Request& request, const std::string& what);

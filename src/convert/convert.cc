@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "convert/comparison.h"
 #include "convert/convert_source.h"
@@ -26,8 +27,11 @@ void Phase(const Hooks& hooks, const char* name) {
 
 void TellNotices(const Hooks& hooks, const Source& source, const Target& target) {
   if (!hooks.on_notice) return;
+  std::set<std::string> told;
   for (const auto* list : {&source.found.notices, &source.reader->catalog().notices, &source.hub.notices, &target.state.notices}) {
-    for (const std::string& line : *list) hooks.on_notice(line);
+    for (const std::string& line : *list) {
+      if (told.insert(line).second) hooks.on_notice(line);
+    }
   }
 }
 
@@ -77,7 +81,7 @@ Result<Prepared> Prepare(io::Storage& storage, const ConvertOptions& options, co
     out.source.hub = {};
     out.source.hub.notices.push_back("no family is known for this checkpoint; its keys are carried as they are: " + hub.error().message);
   }
-  if (WritesMegatron(to) && std::ranges::find(options.allow, "missing-optimizer") != options.allow.end()) {
+  if (WritesMegatron(to) && Allows(options, "missing-optimizer")) {
     CROSSDOCK_RETURN_IF_ERROR(FillMissingMoments(&out.source.hub));
   }
   if (options.tokenizer) CROSSDOCK_RETURN_IF_ERROR(TakeTokenizer(storage, *options.tokenizer, &out.source));
@@ -109,6 +113,7 @@ Result<Report> Convert(const ConvertOptions& options, const Hooks& hooks) {
     CROSSDOCK_RETURN_IF_ERROR(CheckReportPath(*storage, **report));  // now: a receipt is written when all work is done
   }
   if (options.emit_manifest) {
+    CROSSDOCK_RETURN_IF_ERROR(CheckManifestApart(job.target, *options.emit_manifest));
     CROSSDOCK_RETURN_IF_ERROR(WriteReportFile(*storage, *options.emit_manifest, MakeManifest(job.source, job.target)));
   }
   if (options.dry_run) {
@@ -139,6 +144,7 @@ Result<Report> Manifest(const ConvertOptions& asked, const Hooks& hooks) {
   report.text = report.json;
   if (options.emit_manifest) {
     CROSSDOCK_RETURN_IF_ERROR(CheckReportApart(job.source, *options.emit_manifest));
+    CROSSDOCK_RETURN_IF_ERROR(CheckManifestApart(job.target, *options.emit_manifest));
     CROSSDOCK_RETURN_IF_ERROR(WriteReportFile(*storage, *options.emit_manifest, report.json));
     report.text = fmt::format("the mapping of {} tensors was written to `{}`\n", job.target.placement.catalog.entries.size(),
                               Printable(*options.emit_manifest, 4096));

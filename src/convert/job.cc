@@ -210,6 +210,7 @@ class Run {
     how.threads = target_.threads;
     how.memory = options_.memory;
     how.digests = options_.receipt.has_value();
+    how.allow_nonfinite = Allows(options_, "nonfinite");
     how.resume = staging.resuming();
     how.stop = hooks_.stop;
     how.on_progress = [this](const execute::Progress& p) {

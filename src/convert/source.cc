@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "convert/kinds.h"
+#include "dialects/hf/config_check.h"
 #include "dialects/hf/hf_dialect.h"
 #include "dialects/mcore/mcore_dialect.h"
 #include "family/detect.h"
@@ -148,6 +149,7 @@ Result<Template> ReadTemplate(io::Storage& storage, const std::string& path) {
   CROSSDOCK_ASSIGN_OR_RETURN(const std::string text, io::ReadSmallFile(storage, config_path));
   Result<Value> config = ParseJson(text);
   if (!config) return std::move(config).error().WithPath(config_path);
+  CROSSDOCK_RETURN_IF_ERROR(dialects::hf::CheckConfigFields(*config, config_path));
   out.config = family::ModelConfig{"hf", std::move(config).value()};
   CROSSDOCK_ASSIGN_OR_RETURN(out.order, formats::safetensors::ReadTensorOrder(storage, out.dir));
   std::vector<std::string> notices;

@@ -328,6 +328,9 @@ Report MakeSummary(const Source& source, const Target& target, const ConvertOpti
   out.text += fmt::format("{} tensors in {} files ({}), opened again and counted{}\n", outcome.reopened, shared.files.size(),
                           HumanBytes(SumOf(shared.files)), outcome.verified ? "; every tensor compared with the source" : "");
   if (outcome.replaced) out.text += fmt::format("replaced: the `{}` checkpoint that lay there before\n", *outcome.replaced);
+  if (outcome.report.overflows != 0) {
+    out.text += fmt::format("{} values became infinite, as `--allow nonfinite` permits\n", outcome.report.overflows);
+  }
   if (outcome.report.tasks_resumed != 0) {
     out.text += fmt::format("{} of {} pieces were there from the interrupted run\n", outcome.report.tasks_resumed, target.plan.tasks.size());
   }
@@ -343,6 +346,7 @@ Report MakeSummary(const Source& source, const Target& target, const ConvertOpti
   json.Set("bytes_per_second", rate);
   json.Set("peak_memory", outcome.measures.peak_rss);
   json.Set("peak_anonymous", outcome.measures.peak_anonymous);
+  json.Set("values_made_infinite", outcome.report.overflows);
   json.Set("tasks_resumed", outcome.report.tasks_resumed);
   json.Set("replaced", outcome.replaced ? Value(*outcome.replaced) : Value());
   json.Set("reopened_tensors", outcome.reopened);

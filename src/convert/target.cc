@@ -52,6 +52,11 @@ Status FillConsumer(const ConvertOptions& options, dialects::TargetOptions* out)
 
 /// A pattern that matches nothing is a typing error, and would let a cast touch what must stay.
 Status CheckKept(const Source& source, const ConvertOptions& options) {
+  if (!options.keep_dtype.empty() && !options.dtype) {
+    return MakeError(ErrorCode::kUsage, "`--keep-dtype` names what a cast leaves alone, and nothing is cast")
+        .WithFound(fmt::format("`--keep-dtype {}` without `--dtype`", Printable(options.keep_dtype.front())))
+        .WithHint("add `--dtype bf16`, `fp16` or `fp32`, or leave `--keep-dtype` out: every tensor keeps its dtype then");
+  }
   for (const std::string& pattern : options.keep_dtype) {
     const auto matches = [&](const dialects::HubTensor& t) { return ::fnmatch(pattern.c_str(), t.name.c_str(), 0) == 0; };
     if (std::ranges::any_of(source.hub.tensors, matches)) continue;
@@ -100,7 +105,7 @@ Status CheckApplies(Kind to, const ConvertOptions& options) {
     option = "`--release`";
   } else if (options.padded_vocab) {
     option = "`--padded-vocab-size`";
-  } else if (options.vocab_divisor != ConvertOptions().vocab_divisor) {
+  } else if (options.vocab_divisor) {
     option = "`--make-vocab-size-divisible-by`";
   } else if (!options.set_args.empty() && to != Kind::kDcp) {
     option = "`--set`";
@@ -145,6 +150,22 @@ Result<dialects::TargetState> ArrangeFor(const Source& source, Kind to, const Co
   CROSSDOCK_ASSIGN_OR_RETURN(dialects::TargetState global, Arrange(source, Kind::kMegatron, options, target_options, reshard));
   return dialects::mcore::ToLegacy(std::move(global), target_options.layout,
                                    dialects::mcore::UsesDistributedOptimizer(target_options, source.seen()));
+}
+
+/// A cast that loses digits was asked for with --dtype; a rule that scales or offsets loses them unasked.
+Status CheckExact(const dialects::TargetState& state, const ConvertOptions& options) {
+  if (Allows(options, "inexact")) return OkStatus();
+  std::int64_t count = 0;
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < state.exprs.size(); ++i) {
+    if (!expr::HasArithmetic(state.exprs[i])) continue;
+    if (count++ == 0) first = i;
+  }
+  if (count == 0) return OkStatus();
+  return MakeError(ErrorCode::kUnsupported, "the rules scale or offset values: they are rounded, and the way back gives others in the last place")
+      .WithTensor(state.catalog.entries[first].name)
+      .WithFound(fmt::format("{} such {}", count, count == 1 ? "tensor" : "tensors"))
+      .WithHint("`--allow inexact` goes on; the summary counts them");
 }
 
 /// What the dialect wants written into the headers of safetensors files.
@@ -204,6 +225,8 @@ bool Inside(const std::string& inner, const std::string& outer) {
 
 }  // namespace
 
+bool Allows(const ConvertOptions& options, std::string_view what) { return std::ranges::find(options.allow, what) != options.allow.end(); }
+
 int ThreadCount(int wanted) {
   if (wanted > 0) return wanted;
   return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
@@ -234,7 +257,7 @@ bool VocabularyDivides(const Catalog& catalog, int tp) {
 bool CanReshard(const Source& source, Kind to, const ConvertOptions& options) {
   return IsMegatron(source.found.kind) && WritesMegatron(to) && !options.dtype && !options.family && !options.rules &&
          !options.hf_template && !options.no_optim && options.params_from == "model" && !options.tokenizer &&
-         !options.padded_vocab && options.vocab_divisor == ConvertOptions().vocab_divisor &&
+         !options.padded_vocab && !options.vocab_divisor &&
          VocabularyDivides(source.seen(), options.layout.tp);
 }
 
@@ -258,6 +281,14 @@ Status CheckReportApart(const Source& source, const std::string& report) {
       .WithHint("name a file elsewhere");
 }
 
+Status CheckManifestApart(const Target& target, const std::string& manifest) {
+  if (target.unit.empty() || !Inside(Canonical(manifest), Canonical(target.unit))) return OkStatus();
+  return MakeError(ErrorCode::kUsage, "the manifest is written before the target is, and cannot lie in it")
+      .WithPath(manifest)
+      .WithFound(fmt::format("the target at `{}`", Printable(target.unit, 4096)))
+      .WithHint("name a file beside the target");
+}
+
 std::vector<FileRef> Target::AllFiles() const {
   std::map<std::string, FileRef> files;
   for (const FileRef& file : placement.catalog.files) files[file.path] = file;
@@ -278,6 +309,7 @@ Result<Target> PrepareTarget(const Source& source, const ConvertOptions& options
   CROSSDOCK_ASSIGN_OR_RETURN(const dialects::TargetOptions target_options, MakeTargetOptions(source, options));
   target.resharded = CanReshard(source, target.kind, options);
   CROSSDOCK_ASSIGN_OR_RETURN(target.state, ArrangeFor(source, target.kind, options, target_options, target.resharded));
+  CROSSDOCK_RETURN_IF_ERROR(CheckExact(target.state, options));
   target.root = options.target;
   target.unit = target.state.unit_name.empty() ? options.target : io::JoinPath(options.target, target.state.unit_name);
 

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "convert/source.h"
@@ -45,8 +46,14 @@ struct Target {
 /// kUsage when a report (receipt, manifest, comparison) would be written into a source.
 [[nodiscard]] Status CheckReportApart(const Source& source, const std::string& report);
 
+/// kUsage when the manifest, which is written before anything else, would lie in the directory that is to be made.
+[[nodiscard]] Status CheckManifestApart(const Target& target, const std::string& manifest);
+
 /// The slot of a target tensor, told by its name ("optim/adam_mu/...", "optimizer.state.exp_avg....").
 [[nodiscard]] Slot SlotOfTarget(const Entry& entry);
+
+/// --allow WHAT was given.
+[[nodiscard]] bool Allows(const ConvertOptions& options, std::string_view what);
 
 [[nodiscard]] int ThreadCount(int wanted);
 

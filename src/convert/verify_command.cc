@@ -92,7 +92,6 @@ Result<Report> Verify(const VerifyOptions& options, const Hooks& hooks) {
   if (FamilyOf(a) != FamilyOf(b)) notices.push_back("A is " + FamilyOf(a) + ", B is " + FamilyOf(b));
   notices.insert(notices.end(), a.hub.notices.begin(), a.hub.notices.end());
   notices.insert(notices.end(), b.hub.notices.begin(), b.hub.notices.end());
-  if (options.threads > 1) notices.emplace_back("the comparison works in one thread");
   Report report = ComparisonReport(comparison, notices);
   if (options.report) CROSSDOCK_RETURN_IF_ERROR(WriteReportFile(*storage, *options.report, report.json));
   return report;

@@ -63,6 +63,7 @@ struct HubState {
   Value extras = Value::MakeDict();                     ///< scheduler, param groups, hyperparameters, scaler: words of the source
   std::string extras_words;                             ///< "mcore", "full-state", ""
   std::vector<SideFile> side_files;                     ///< tokenizer, config.json, ... that travel with the model
+  std::optional<std::int64_t> padded_vocab;             ///< rows of the vocabulary that the source stores, padding included
   std::optional<TiedPair> tied;                         ///< set when the source holds both
   std::string load_hint;                                ///< how the source itself is loaded, for inspect
   Value layout = Value::MakeDict();                     ///< tp, pp, ... of the source where it says so, for inspect
@@ -78,7 +79,7 @@ struct TargetOptions {
   std::string consumer_version;
   std::optional<std::int64_t> iteration;                ///< --iteration
   bool release = false;
-  std::int64_t vocab_divisor = 128;                     ///< --make-vocab-size-divisible-by
+  std::optional<std::int64_t> vocab_divisor;            ///< --make-vocab-size-divisible-by
   std::optional<std::int64_t> padded_vocab;             ///< --padded-vocab-size
   std::map<std::string, std::string> set_args;          ///< --set ARG=VALUE
   std::int64_t max_shard_bytes = 5'000'000'000;         ///< --max-shard-size

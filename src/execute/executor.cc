@@ -76,7 +76,8 @@ class Execution {
             writer,   placement,
             sources_, targets_,
             sums_,    progress_,
-            buffers_, [this] { return failed_.load(std::memory_order_relaxed) || options_.stop.stop_requested(); }} {}
+            buffers_, [this] { return failed_.load(std::memory_order_relaxed) || options_.stop.stop_requested(); },
+            options.allow_nonfinite, overflows_} {}
 
   Result<ExecuteReport> Run();
 
@@ -108,6 +109,7 @@ class Execution {
   BufferPool buffers_;
   std::optional<TaskQueue> queue_;
   std::atomic<bool> failed_ = false;
+  std::atomic<std::int64_t> overflows_ = 0;
   const SharedWork shared_;
   ExecuteReport report_;
   std::optional<Journal> journal_;
@@ -135,6 +137,7 @@ Result<ExecuteReport> Execution::Run() {
   report_.bytes_read = sources_.bytes_read();
   report_.bytes_written = targets_.bytes_written();
   report_.peak_buffer_bytes = buffers_.peak_bytes();
+  report_.overflows = overflows_.load();
   report_.digests = sums_.EntryDigests();
   return std::move(report_);
 }

@@ -32,6 +32,7 @@ struct ExecuteOptions {
   int threads = 1;
   std::int64_t memory = std::int64_t{512} << 20U;
   bool digests = false;                              ///< compute ExecuteReport::digests (receipts)
+  bool allow_nonfinite = false;                      ///< else a value that a cast makes infinite is kUnsupported
   bool resume = false;                               ///< a journal in the staging directory says which tasks are done
   std::function<void(const Progress&)> on_progress;  ///< called from worker threads, one at a time, at most ~10/s
   std::stop_token stop;
@@ -43,6 +44,7 @@ struct ExecuteReport {
   std::int64_t bytes_read = 0;  ///< what was asked of source files, frames included
   std::int64_t bytes_written = 0;
   std::int64_t peak_buffer_bytes = 0;  ///< of all tasks' buffers together; at most ExecuteOptions::memory
+  std::int64_t overflows = 0;          ///< values that a cast made infinite, in the tasks of this run
   std::int64_t tasks_resumed = 0;      ///< taken over from the journal
   std::vector<std::string> notices;    ///< e.g. that a journal could not be used and the run started over
   std::vector<Digest> digests;         ///< a target entry each; over the row-major bytes of its chunks in order

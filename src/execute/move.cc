@@ -50,15 +50,23 @@ const std::byte* Transform(const std::vector<expr::ElementOp>& ops, const std::b
   return now;
 }
 
-/// One innermost loop of a move with ops: `count` elements, strides in elements.
-void TransformLoop(const plan::Move& move, const std::byte* from, std::int64_t from_stride, std::byte* to,
+/// One innermost loop of a move with ops: `count` elements, strides in elements. Returns the overflows.
+std::int64_t TransformLoop(const plan::Move& move, const std::byte* from, std::int64_t from_stride, std::byte* to,
                    std::int64_t to_stride, std::int64_t count) {
   const std::int64_t from_size = ElementSize(move.from);
   const std::int64_t to_size = ElementSize(move.to);
   if (from_stride == 1 && to_stride == 1 && move.ops.size() == 1 && move.ops[0].op == expr::Op::kCast) {
-    kernels::Cast(from, move.from, to, move.to, count);
-    return;
+    std::int64_t overflows = 0;
+    for (std::int64_t done = 0; done < count; done += kBlock) {  // counted while the block is in the first cache
+      const std::int64_t n = std::min(kBlock, count - done);
+      kernels::Cast(from, move.from, to, move.to, n);
+      overflows += kernels::CountOverflows(from, move.from, to, move.to, n);
+      from += n * from_size;
+      to += n * to_size;
+    }
+    return overflows;
   }
+  std::int64_t overflows = 0;
   BlockBuffer gathered;
   BlockBuffer a;
   BlockBuffer b;
@@ -71,12 +79,14 @@ void TransformLoop(const plan::Move& move, const std::byte* from, std::int64_t f
       in = gathered.data();
     }
     const std::byte* out = Transform(move.ops, in, move.from, n, a, b);
+    overflows += kernels::CountOverflows(in, move.from, out, move.to, n);
     const kernels::StrideDim scatter{n, 1, to_stride};
     kernels::CopyStrided(out, 0, to + done * to_stride * to_size, 0, std::span(&scatter, 1), to_size);
   }
+  return overflows;
 }
 
-void RunWithOps(const plan::Move& move, const std::byte* from, std::byte* to) {
+std::int64_t RunWithOps(const plan::Move& move, const std::byte* from, std::byte* to) {
   const auto& dims = move.copy.dims;
   const std::size_t outer = dims.empty() ? 0 : dims.size() - 1;
   std::int64_t count = 1;
@@ -92,8 +102,9 @@ void RunWithOps(const plan::Move& move, const std::byte* from, std::byte* to) {
   std::byte* out = to + move.copy.to * ElementSize(move.to);
   const std::int64_t from_size = ElementSize(move.from);
   const std::int64_t to_size = ElementSize(move.to);
+  std::int64_t overflows = 0;
   while (true) {
-    TransformLoop(move, in, from_stride, out, to_stride, count);
+    overflows += TransformLoop(move, in, from_stride, out, to_stride, count);
     std::size_t i = outer;
     while (i > 0) {
       --i;
@@ -103,23 +114,24 @@ void RunWithOps(const plan::Move& move, const std::byte* from, std::byte* to) {
       in -= dims[i].from_stride * dims[i].count * from_size;
       out -= dims[i].to_stride * dims[i].count * to_size;
       at[i] = 0;
-      if (i == 0) return;
+      if (i == 0) return overflows;
     }
-    if (outer == 0) return;
+    if (outer == 0) return overflows;
   }
 }
 
 }  // namespace
 
-void RunMove(const plan::Move& move, const std::byte* from, std::byte* to) {
+std::int64_t RunMove(const plan::Move& move, const std::byte* from, std::byte* to) {
   if (move.read < 0) {
     kernels::FillStrided(to, move.copy.to, KernelDims(move.copy), ElementSize(move.to));
   } else if (move.ops.empty()) {
     CROSSDOCK_CHECK(move.from == move.to);
     kernels::CopyStrided(from, move.copy.from, to, move.copy.to, KernelDims(move.copy), ElementSize(move.to));
   } else {
-    RunWithOps(move, from, to);
+    return RunWithOps(move, from, to);
   }
+  return 0;
 }
 
 }  // namespace crossdock::execute

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "plan/plan.h"
 
@@ -12,6 +13,7 @@ namespace crossdock::execute {
 
 /// `from` is the read's buffer (unused for fills), `to` the output's or the scratch. REQUIRES: whole-byte dtypes, and
 /// for every kCast op kernels::CanCast.
-void RunMove(const plan::Move& move, const std::byte* from, std::byte* to);
+/// Returns how many finite values became infinite or NaN by the ops: the caller decides whether that may be.
+[[nodiscard]] std::int64_t RunMove(const plan::Move& move, const std::byte* from, std::byte* to);
 
 }  // namespace crossdock::execute

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/checked_math.h"
 #include "execute/box_runs.h"
 #include "execute/move.h"
@@ -46,6 +48,21 @@ Result<TaskRunner> TaskRunner::Create(const SharedWork& shared) {
 Status TaskRunner::CheckStopped() const {
   if (!shared_->stopped()) return OkStatus();
   return MakeError(ErrorCode::kCancelled, "interrupted");
+}
+
+/// A weight that becomes infinite in silence is a model that answers NaN much later.
+Status TaskRunner::CheckOverflows(const plan::Task& task, const plan::Move& move, std::int64_t overflows) const {
+  if (overflows == 0) return OkStatus();
+  if (shared_->allow_nonfinite) {
+    shared_->overflows.fetch_add(overflows, std::memory_order_relaxed);
+    return OkStatus();
+  }
+  const std::int32_t output = task.quantize ? task.quantize->q_output : move.output;
+  return MakeError(ErrorCode::kUnsupported, fmt::format("values are too large for {} and would become infinite", DTypeName(move.to)))
+      .WithTensor(TargetEntry(*shared_, task.outputs[static_cast<std::size_t>(output)]).name)
+      .WithExpected(fmt::format("values that {} can hold", DTypeName(move.to)))
+      .WithFound(fmt::format("{} of them in one piece that it cannot", overflows))
+      .WithHint("keep the dtype, or name a wider one; `--allow nonfinite` writes them as infinity");
 }
 
 Result<DoneTask> TaskRunner::Run(std::int64_t index) {
@@ -97,7 +114,7 @@ Status TaskRunner::RunMoves(const plan::Task& task, std::span<const ReadPlace> p
     std::byte* to =
         buffer_.data() + (task.quantize ? task.quantize->scratch_offset
                                         : task.outputs[static_cast<std::size_t>(move.output)].buffer_offset);
-    RunMove(move, from, to);
+    CROSSDOCK_RETURN_IF_ERROR(CheckOverflows(task, move, RunMove(move, from, to)));
   }
   if (task.quantize) {
     const plan::Quantize& q = *task.quantize;

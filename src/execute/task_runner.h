@@ -5,6 +5,7 @@
 /// Threads: one TaskRunner a worker; what it shares (SharedWork) is safe to use from all.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <vector>
 
@@ -36,6 +37,8 @@ struct SharedWork {
   ProgressMeter& progress;
   BufferPool& buffers;
   std::function<bool()> stopped;
+  bool allow_nonfinite;
+  std::atomic<std::int64_t>& overflows;  ///< values that became infinite, where that is allowed
 };
 
 class TaskRunner {
@@ -56,6 +59,7 @@ class TaskRunner {
   [[nodiscard]] Status WriteBuffer(const plan::Output& output, DoneTask& done);
   [[nodiscard]] Status WriteSlice(const plan::Output& output, std::int64_t chunk_offset,
                                   std::span<const std::byte> bytes, PieceSum& sum);
+  [[nodiscard]] Status CheckOverflows(const plan::Task& task, const plan::Move& move, std::int64_t overflows) const;
   [[nodiscard]] Status CheckStopped() const;
 
   const SharedWork* shared_;

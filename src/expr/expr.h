@@ -117,6 +117,8 @@ class Node {
 [[nodiscard]] Result<Expr> ForSlot(const Expr& root, Slot slot);
 /// True when some node may not be bit-exact both ways (scale, offset, narrowing cast, quantize).
 [[nodiscard]] bool IsInexact(const Expr& root);
+/// True when values are computed with on the way: scaled or offset, not only moved and cast.
+[[nodiscard]] bool HasArithmetic(const Expr& root);
 /// One line for `manifest` and `--dry-run`, leaves by ordinal: "concat(reshape[2, 4](0), 1; axis 0)". Long
 /// concats are shortened in the middle.
 [[nodiscard]] std::string Describe(const Expr& root);

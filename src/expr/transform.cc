@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions from trees to trees, but for Simplify.
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -208,6 +209,11 @@ bool IsInexact(const Expr& root) {
     if (IsInexact(in)) return true;
   }
   return false;
+}
+
+bool HasArithmetic(const Expr& root) {
+  if (root->op == Op::kScale || root->op == Op::kOffset) return true;
+  return std::any_of(root->inputs.begin(), root->inputs.end(), [](const Expr& in) { return HasArithmetic(in); });
 }
 
 }  // namespace crossdock::expr

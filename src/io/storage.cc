@@ -134,6 +134,7 @@ Status CopyFile(Storage& from, const std::string& source, Storage& to, const std
 std::string JoinPath(std::string_view dir, std::string_view name) {
   if (dir.empty()) return std::string(name);
   if (name.empty()) return std::string(dir);
+  if (dir == "." && name.front() != '/') return std::string(name);  // messages show the path as a user writes it
   std::string path(dir);
   if (path.back() != '/') path += '/';
   path += name;

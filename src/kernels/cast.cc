@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "base/check.h"
@@ -100,6 +101,27 @@ void FromFloats(const float* in, std::byte* to, DType type, std::int64_t n) {
   }
 }
 
+/// Some element has all bits of its exponent set. A reduction without a branch: the compiler makes vector code of it.
+template <typename T>
+bool AnyExponentFull(const std::byte* p, T mask, std::int64_t count) {
+  T any = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const T bits = Get<T>(p, i) & mask;
+    any = static_cast<T>(any | static_cast<T>(bits == mask ? 1 : 0));
+  }
+  return any != 0;
+}
+
+bool MayHoldNonfinite(const std::byte* p, DType type, std::int64_t count) {
+  switch (type) {
+    case DType::kF64: return AnyExponentFull<std::uint64_t>(p, 0x7FF0000000000000U, count);
+    case DType::kF32: return AnyExponentFull<std::uint32_t>(p, 0x7F800000U, count);
+    case DType::kBF16: return AnyExponentFull<std::uint16_t>(p, 0x7F80U, count);
+    case DType::kF16: return AnyExponentFull<std::uint16_t>(p, 0x7C00U, count);
+    default: return true;
+  }
+}
+
 bool Convertible(DType type) {
   return type == DType::kF64 || type == DType::kF32 || type == DType::kBF16 || type == DType::kF16 ||
          IsSmallFloat(type);
@@ -122,6 +144,18 @@ void Cast(const std::byte* from, DType from_type, std::byte* to, DType to_type, 
     ToFloats(from + at * from_size, from_type, buffer.data(), n);
     FromFloats(buffer.data(), to + at * to_size, to_type, n);
   }
+}
+
+std::int64_t CountOverflows(const std::byte* from, DType from_type, const std::byte* to, DType to_type, std::int64_t count) {
+  if (!MayHoldNonfinite(to, to_type, count)) return 0;
+  const std::int64_t from_size = ElementSize(from_type);
+  const std::int64_t to_size = ElementSize(to_type);
+  std::int64_t overflows = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (std::isfinite(LoadAsDouble(to + i * to_size, to_type))) continue;
+    if (std::isfinite(LoadAsDouble(from + i * from_size, from_type))) ++overflows;
+  }
+  return overflows;
 }
 
 double LoadAsDouble(const std::byte* p, DType type) {

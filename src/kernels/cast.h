@@ -16,6 +16,9 @@ namespace crossdock::kernels {
 
 /// Contiguous; buffers of any alignment that do not overlap. REQUIRES: CanCast(from, to).
 void Cast(const std::byte* from, DType from_type, std::byte* to, DType to_type, std::int64_t count);
+/// How many elements of `to` are infinite or NaN whose origin in `from` is finite: what a Cast, or arithmetic, could not
+/// hold. Cheap where `to` is all finite: nothing else is looked at then.
+[[nodiscard]] std::int64_t CountOverflows(const std::byte* from, DType from_type, const std::byte* to, DType to_type, std::int64_t count);
 /// F64, F32, BF16, F16 and the 8-bit floats, each to each.
 [[nodiscard]] bool CanCast(DType from, DType to);
 /// One element, any floating type of whole bytes (FP8 included), as double; and back with the rounding above.

@@ -149,6 +149,34 @@ class Layouts(Case):
             self.refused("no", "convert", "last", "no", "--to", "hf", says=[missing])
 
 
+    def test_b34_the_padding_of_a_megatron_source_stays(self):
+        items = self.model()
+        self.run_tool("convert", "hf", "m", "--to", "megatron", "--tp", 2, "--padded-vocab-size", 56)
+        text = self.text("convert", "m", "again", "--to", "megatron", "--tp", 4, "--no-optim", "--hf-template", "hf")
+        self.assertIn("keeps the source's 56 rows; those from 50 on are padding and become zeros", text)
+        self.run_tool("convert", "again", "back", "--to", "hf")
+        self.same("back", items)
+        for words, rows in ((["--make-vocab-size-divisible-by", 128], 128), (["--padded-vocab-size", 64], 64)):
+            self.assertIn(f"padded from 50 to {rows} rows", self.text("plan", "m", "out", "--to", "megatron", *words))
+
+
+class Casts(Case):
+    def test_values_that_a_cast_cannot_hold(self):
+        items = self.model("plain")
+        name = "model.layers.1.mlp.up_proj.weight"
+        dtype, shape, data = items[name]
+        # 2^127, and an infinity that was there before: only the first is made by the cast.
+        items[name] = (dtype, shape, data[:10] + bytes([0x00, 0x7F]) + bytes([0x80, 0x7F]) + data[14:])
+        checkpoint.write(self.path("hf"), items=items)
+        for target in ("hf", "full-state", "megatron"):
+            self.refused("out", "convert", "hf", "out", "--to", target, "--dtype", "fp16", says=["F16", "infinite", "mlp.", "--allow nonfinite"])
+        self.assertEqual(sorted(os.listdir(self.root)), ["hf", "plain"])
+        text = self.text("convert", "hf", "out", "--to", "hf", "--dtype", "fp16", "--allow", "nonfinite")
+        self.assertIn("1 values became infinite", text)
+        self.assertEqual(checkpoint.read(self.path("out"))[name][2][10:14], bytes([0x00, 0x7C, 0x00, 0x7C]))
+        self.run_tool("convert", "hf", "wide", "--to", "hf", "--dtype", "fp32")   # what fits is nobody's business
+
+
 class Completeness(Case):
     def test_b45_a_checkpoint_smaller_than_the_reference(self):
         items = self.model()
@@ -272,8 +300,11 @@ class Work(Case):
             resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
         message = self.text("convert", "hf", "out", "--to", "full-state", "--force", expect=4, preexec_fn=limit)
         self.assertIn("model", message)
+        self.assertNotIn("--resume", message)   # nothing was left to go on with
         self.assertEqual(digests_of(self.path("out")), before)
         self.assertEqual(sorted(os.listdir(self.root)), ["hf", "out"], "the staging directory stayed")
+        self.run_tool("convert", "hf", "out", "--to", "full-state", "--force")
+        self.assertEqual(digests_of(self.path("out")), before)
 
 
 def mark_pages(path):

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "dialects/hf/config_check.h"
 #include "dialects/hf/config_patch.h"
 #include "dialects/hf/infer_letters.h"
 #include "family/detect.h"
@@ -95,6 +96,7 @@ Result<Reading> StartReading(const Catalog& source, const ReadOptions& options, 
   HubState& hub = reading.hub;
   if (const auto config = source.objects.find("config.json"); config != source.objects.end()) {
     hub.config = {"hf", config->second};
+    CROSSDOCK_RETURN_IF_ERROR(CheckConfigFields(hub.config.values, source.root + "/config.json"));
     CROSSDOCK_RETURN_IF_ERROR(RefuseQuantized(hub.config.values));
     CROSSDOCK_ASSIGN_OR_RETURN(hub.family, ChooseFamily(options, hub.config));
   } else if (options.template_config && options.template_config->words == "hf") {

@@ -74,12 +74,26 @@ class Patcher {
       const Value* mine = own_.Find(key);
       if (mine != nullptr && !Same(result_.config.Find(key), *mine) && !IsImplied(key, *mine)) result_.config.Set(key, *mine);
     }
+    PatchWindow();
     ListChanges(before);
     SetDType(before, param_dtype);
     return std::move(result_);
   }
 
  private:
+  /// A window that Megatron's arguments name holds for all layers, whatever the template says.
+  void PatchWindow() {
+    if (hub_.config.words != "mcore" || !own_.GetInt("sliding_window")) return;
+    const bool by_flag = hub_.family->name.starts_with("qwen");
+    for (const char* key : {"sliding_window", "use_sliding_window", "max_window_layers"}) {
+      const bool needed = by_flag || std::string_view(key) == "sliding_window";
+      if (needed && !Same(result_.config.Find(key), *own_.Find(key))) result_.config.Set(key, *own_.Find(key));
+    }
+    const Value* types = result_.config.Find("layer_types");
+    if (types == nullptr || types->as_sequence() == nullptr) return;
+    result_.config.Set("layer_types", Value::MakeList(ValueList(types->as_sequence()->size(), Value("sliding_attention"))));
+  }
+
   /// False and null are what absence means for these; adding them would be a change without a consequence.
   bool IsImplied(std::string_view key, const Value& mine) const {
     if (result_.config.Find(key) != nullptr) return false;

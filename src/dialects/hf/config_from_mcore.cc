@@ -10,6 +10,8 @@
 namespace crossdock::dialects::hf {
 namespace {
 
+constexpr std::int64_t kMaxWindow = std::int64_t{1} << 40U;  // no context comes near
+
 Error Unsupported(std::string_view argument, const Value* found, std::string expected) {
   return MakeError(ErrorCode::kUnsupported, fmt::format("Megatron's argument `{}` has no counterpart in this family's config.json", argument))
       .WithExpected(std::move(expected))
@@ -36,10 +38,27 @@ Status CheckArchitecture(const Value& args) {
   if (const auto percent = args.GetFloat("rotary_percent"); percent && *percent != 1.0) {
     return Unsupported("rotary_percent", args.Find("rotary_percent"), "1.0");
   }
-  if (const Value* window = args.Find("window_size"); window != nullptr && !window->is_null()) {
-    return Unsupported("window_size", window, "absent").WithHint("give --hf-template: it says which layers slide");
-  }
   return OkStatus();
+}
+
+/// Megatron's window_size (left, right) lets a token see `left` tokens before itself (megatron-core 0.19.2,
+/// get_sliding_window_causal_mask); transformers' sliding_window counts the token itself (masking_utils.py,
+/// sliding_window_overlay). Only a window on every layer has a counterpart.
+Result<std::optional<std::int64_t>> WindowOf(const family::FamilyFile& family, const Value& args) {
+  const Value* window = args.Find("window_size");
+  if (window == nullptr || window->is_null()) return std::optional<std::int64_t>();
+  const ValueList* sides = window->as_sequence();
+  const bool pair = sides != nullptr && sides->size() == 2 && (*sides)[0].as_int() != nullptr && (*sides)[1].as_int() != nullptr;
+  if (!pair || *(*sides)[0].as_int() < 0 || *(*sides)[0].as_int() > kMaxWindow || *(*sides)[1].as_int() != 0) {
+    return Unsupported("window_size", window, "(N, 0): N tokens before the own one, none behind it");
+  }
+  if (const Value* skip = args.Find("window_attn_skip_freq"); skip != nullptr && !skip->is_null()) {
+    return Unsupported("window_attn_skip_freq", skip, "absent: a window on all layers alike");
+  }
+  if (family.name != "mistral" && !family.name.starts_with("qwen")) {
+    return Unsupported("window_size", window, "absent").WithHint("Mistral's tensors are those of Llama: name that family with `--family mistral`");
+  }
+  return std::optional<std::int64_t>(*(*sides)[0].as_int() + 1);
 }
 
 Result<Rope> RopeOf(const Value& args) {
@@ -97,11 +116,13 @@ Result<Value> ConfigFromMcoreArgs(const family::FamilyFile& family, const Value&
   Copy(args, "layernorm_epsilon", "rms_norm_eps", &config);
   Copy(args, "norm_epsilon", "rms_norm_eps", &config);
   WriteRope(rope, &config);
-  config.Set("sliding_window", Value());  // MistralConfig's default is 4096, not none
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::int64_t> window, WindowOf(family, args));
+  if (window) config.Set("max_window_layers", Value(0));  // Qwen's first layers would else see everything
+  config.Set("sliding_window", window ? Value(*window) : Value());  // MistralConfig's default is 4096, not none
   const bool untied = std::find(conditions.begin(), conditions.end(), "untied") != conditions.end();
   config.Set("tie_word_embeddings", Value(!untied));
   config.Set("use_cache", Value(true));
-  config.Set("use_sliding_window", Value(false));
+  config.Set("use_sliding_window", Value(window.has_value()));
   return config;
 }
 

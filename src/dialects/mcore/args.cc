@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "dialects/hf/config_check.h"
 #include "fmt/format.h"
 
 namespace crossdock::dialects::mcore {
@@ -51,6 +52,17 @@ Error Inexpressible(const family::FamilyFile& family, const std::string& origin,
 
 std::string Shown(const Value& value) { return Printable(ToJson(value, 0), 60); }
 
+/// Numbers that are passed on into other words: one that cannot be meant would be taken for absent there.
+constexpr std::array kNumbers = {
+    hf::FieldRule{"rotary_base", hf::FieldKind::kPositive},
+    hf::FieldRule{"rotary_percent", hf::FieldKind::kFraction},
+    hf::FieldRule{"rope_scaling_factor", hf::FieldKind::kPositive},
+    hf::FieldRule{"rotary_seq_len_interpolation_factor", hf::FieldKind::kPositive},
+    hf::FieldRule{"layernorm_epsilon", hf::FieldKind::kNotNegative},
+    hf::FieldRule{"norm_epsilon", hf::FieldKind::kNotNegative},
+    hf::FieldRule{"max_position_embeddings", hf::FieldKind::kCount},
+};
+
 }  // namespace
 
 const Value* CommonState(const Catalog& catalog) {
@@ -83,6 +95,7 @@ std::optional<StoredArgs> ReadRunConfig(const Catalog& catalog) {
 }
 
 Status CheckExpressible(const Value& args, const family::FamilyFile& family, const std::string& origin) {
+  CROSSDOCK_RETURN_IF_ERROR(hf::CheckFields(args, kNumbers, origin));
   for (const Obstacle& obstacle : kFlagObstacles) {
     if (args.GetBool(obstacle.setting).value_or(false)) return Inexpressible(family, origin, obstacle.setting, "True", obstacle.meaning);
   }

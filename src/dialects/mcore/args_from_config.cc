@@ -73,8 +73,8 @@ Status SetRope(const Value& config, Value* args) {
 Status SetWindow(const family::FamilyFile& family, const Value& config, Value* args) {
   args->Set("window_size", Value());
   const std::optional<std::int64_t> window = config.GetInt("sliding_window");
-  const bool by_flag = family.name.starts_with("qwen");  // Qwen names a window and leaves it off
-  const bool used = config.GetBool("use_sliding_window").value_or(!by_flag);
+  const bool by_flag = family.name.starts_with("qwen");  // Qwen names a window and leaves it off; Llama has none
+  const bool used = by_flag ? config.GetBool("use_sliding_window").value_or(false) : family.name != "llama";
   if (!window || !used) return OkStatus();
   const Value* types = config.Find("layer_types");
   const ValueList* list = types != nullptr ? types->as_sequence() : nullptr;

@@ -36,7 +36,7 @@ void SetRunArgs(const CommonRequest& request, Value* args) {
 void SetModelArgs(const CommonRequest& request, Value* args) {
   args->Set("vocab_size", Value(request.vocab_size));
   args->Set("padded_vocab_size", Value(request.padded_vocab));
-  args->Set("make_vocab_size_divisible_by", Value(request.options->vocab_divisor));
+  args->Set("make_vocab_size_divisible_by", Value(request.options->vocab_divisor.value_or(kVocabDivisor)));
   args->Set("params_dtype", Value(request.params_dtype));
   args->Set("bf16", Value(request.params_dtype == DType::kBF16));
   args->Set("fp16", Value(request.params_dtype == DType::kF16));

@@ -13,6 +13,9 @@
 
 namespace crossdock::dialects::mcore {
 
+/// Megatron's default of --make-vocab-size-divisible-by.
+inline constexpr std::int64_t kVocabDivisor = 128;
+
 struct CommonRequest {
   const HubState* hub = nullptr;
   const TargetOptions* options = nullptr;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "dialects/hf/config_check.h"
 #include "family/detect.h"
 #include "fmt/format.h"
 
@@ -17,7 +18,7 @@ struct Candidate {
 };
 
 /// ITER/hf/config.json, where the reader loaded it.
-Result<std::optional<Value>> CarriedConfig(const Catalog& catalog) {
+Result<std::optional<Value>> FindCarriedConfig(const Catalog& catalog) {
   for (const char* name : {"hf/config.json", "config.json"}) {
     const auto found = catalog.objects.find(name);
     if (found != catalog.objects.end() && found->second.as_dict() != nullptr) return std::optional<Value>(found->second);
@@ -29,6 +30,12 @@ Result<std::optional<Value>> CarriedConfig(const Catalog& catalog) {
     return std::optional<Value>(*std::move(parsed));
   }
   return std::optional<Value>();
+}
+
+Result<std::optional<Value>> CarriedConfig(const Catalog& catalog) {
+  CROSSDOCK_ASSIGN_OR_RETURN(std::optional<Value> config, FindCarriedConfig(catalog));
+  if (config) CROSSDOCK_RETURN_IF_ERROR(hf::CheckConfigFields(*config, "hf/config.json"));
+  return config;
 }
 
 Result<const family::FamilyFile*> ChooseFamily(const ReadOptions& options, const std::optional<Value>& carried, const Inventory& inventory,

@@ -194,6 +194,17 @@ std::string OptimizerName(const std::vector<HubTensor>& tensors) {
   return name;
 }
 
+/// The embedding is the one tensor that every family has: without it nothing can be named, only carried along.
+Status CheckHoldsModel(const Catalog& source, const Inventory& inventory) {
+  if (inventory.embedding_rows != 0) return OkStatus();
+  const bool empty = inventory.tensors.empty();
+  return MakeError(empty ? ErrorCode::kIncomplete : ErrorCode::kUnsupported,
+                   empty ? "the checkpoint holds no model tensors" : "the checkpoint holds no embedding, which every family has")
+      .WithTensor("embedding.word_embeddings.weight")
+      .WithFound(fmt::format("{} tensors, {} of them of a model", source.entries.size(), inventory.tensors.size()))
+      .WithHint("the save was not finished, or this is not the checkpoint of a whole model: choose another step or path");
+}
+
 Status CheckVocabulary(const Inventory& inventory, const ChosenConfig& chosen) {
   const auto vocabulary = chosen.letters.find("v");
   if (vocabulary == chosen.letters.end() || inventory.embedding_rows == 0 || vocabulary->second <= inventory.embedding_rows) return OkStatus();
@@ -208,6 +219,7 @@ Status CheckVocabulary(const Inventory& inventory, const ChosenConfig& chosen) {
 Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   CROSSDOCK_ASSIGN_OR_RETURN(Inventory inventory, TakeInventory(source, options.no_optim));
   CROSSDOCK_ASSIGN_OR_RETURN(ChosenConfig chosen, ChooseConfig(source, options, inventory));
+  CROSSDOCK_RETURN_IF_ERROR(CheckHoldsModel(source, inventory));
   CROSSDOCK_RETURN_IF_ERROR(CheckVocabulary(inventory, chosen));
   CROSSDOCK_ASSIGN_OR_RETURN(const family::Binding binding, family::Bind(*chosen.family, chosen.letters, chosen.conditions, BindOptionsOf(inventory)));
 
@@ -216,6 +228,7 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   CROSSDOCK_ASSIGN_OR_RETURN(hub.tensors, Claims(source, inventory, chosen).Run(binding, options, &hub.left_out));
   for (const family::HubTensor& tensor : binding.hub) hub.order.push_back(tensor.name);
   hub.optimizer = OptimizerName(hub.tensors);
+  hub.padded_vocab = inventory.embedding_rows;
   hub.optimizer_refusal = inventory.optimizer_refusal;
 
   const Value* args = chosen.stored ? &chosen.stored->args : nullptr;
@@ -228,6 +241,7 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   hub.side_files = HubSideFiles(source);
   hub.load_hint = LoadLine(source.root, source.root, StoredStateOf(source, IsRelease(source)));
   hub.notices = std::move(chosen.notices);
+  if (std::optional<std::string> notice = IterationNotice(source)) hub.notices.push_back(*std::move(notice));
   if (args != nullptr && IsInterleaved(*args)) {
     CROSSDOCK_RETURN_IF_ERROR(UndoInterleaving(*args, &hub.tensors));
     if (chosen.config.words == "mcore") chosen.config.values.Set("rotary_interleaved", Value(false));

@@ -16,6 +16,7 @@
 #include "dialects/mcore/target_tensors.h"
 #include "dialects/mcore/target_unit.h"
 #include "dialects/mcore/tensor_parallel.h"
+#include "dialects/mcore/training_state.h"
 #include "fmt/format.h"
 
 namespace crossdock::dialects::mcore {
@@ -234,6 +235,7 @@ class Resharder {
     Value common = stored != nullptr ? *stored : Value::MakeDict();
     std::optional<std::int64_t> step = common.GetInt("iteration") ? common.GetInt("iteration") : source_.step;
     if (IsRelease(source_)) step.reset();
+    if (std::optional<std::string> notice = IterationNotice(source_)) target_.notices.push_back(*std::move(notice));
     CROSSDOCK_ASSIGN_OR_RETURN(unit_, ChooseUnit(options_, step));
     target_.unit_name = unit_.name;
     target_.catalog.step = unit_.iteration;

@@ -109,6 +109,14 @@ ValueList ParamGroups(const Value& common) {
   return groups;
 }
 
+std::optional<std::string> IterationNotice(const Catalog& catalog) {
+  const Value* common = CommonState(catalog);
+  const std::optional<std::int64_t> stored = common != nullptr ? common->GetInt("iteration") : std::nullopt;
+  if (!stored || !catalog.step || *stored == *catalog.step || IsRelease(catalog)) return std::nullopt;
+  return fmt::format("the directory is named for step {}, but its common state says iteration {}: a run that loads it goes on at {}, and that step is carried",
+                     *catalog.step, *stored, *stored);
+}
+
 Result<Counters> ReadCounters(const Catalog& catalog, const Value* args, bool with_optimizer) {
   Counters counters;
   const Value* common = CommonState(catalog);

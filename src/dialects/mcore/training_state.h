@@ -5,6 +5,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "dialects/dialect.h"
 #include "tensor/catalog.h"
@@ -13,6 +14,9 @@ namespace crossdock::dialects::mcore {
 
 /// Counters of a checkpoint; `args` as ReadStoredArgs gives them, or null.
 [[nodiscard]] Result<Counters> ReadCounters(const Catalog& catalog, const Value* args, bool with_optimizer);
+
+/// What to tell when the directory's number and the common state's iteration differ: the latter counts, as in Megatron.
+[[nodiscard]] std::optional<std::string> IterationNotice(const Catalog& catalog);
 
 /// HubState::extras in the words "mcore": param_groups, opt_param_scheduler, num_floating_point_operations_so_far, and
 /// the arguments of `args` that belong to the training run and not to the architecture.

@@ -29,17 +29,27 @@ constexpr std::int64_t kMaxRows = std::int64_t{1} << 31U;
 struct Vocabulary {
   std::int64_t size = 0;
   std::int64_t padded = 0;
+  bool kept = false;  ///< as many rows as the source stores
 };
+
+/// Megatron takes a stored padded_vocab_size as it is, if it divides by TP: the run's own number then stays.
+bool KeepsPadding(const HubState& hub, std::int64_t size, const TargetOptions& options) {
+  return hub.padded_vocab && !options.vocab_divisor && *hub.padded_vocab >= size && *hub.padded_vocab % options.layout.tp == 0;
+}
 
 Result<Vocabulary> PadVocabulary(const HubState& hub, const TargetOptions& options) {
   const auto letter = hub.letters.find("v");
   Vocabulary vocabulary{letter == hub.letters.end() ? 0 : letter->second, 0};
   if (options.padded_vocab) {
     vocabulary.padded = *options.padded_vocab;
+  } else if (KeepsPadding(hub, vocabulary.size, options)) {
+    vocabulary.padded = *hub.padded_vocab;
+    vocabulary.kept = true;
   } else {
-    const std::optional<std::int64_t> unit = CheckedMul(options.vocab_divisor, options.layout.tp);
-    if (options.vocab_divisor < 1 || !unit || *unit > kMaxRows) {
-      return MakeError(ErrorCode::kUsage, "--make-vocab-size-divisible-by makes no sense").WithFound(fmt::format("{}", options.vocab_divisor));
+    const std::int64_t divisor = options.vocab_divisor.value_or(kVocabDivisor);
+    const std::optional<std::int64_t> unit = CheckedMul(divisor, options.layout.tp);
+    if (divisor < 1 || !unit || *unit > kMaxRows) {
+      return MakeError(ErrorCode::kUsage, "--make-vocab-size-divisible-by makes no sense").WithFound(fmt::format("{}", divisor));
     }
     vocabulary.padded = RoundUp(vocabulary.size, *unit);
   }
@@ -107,7 +117,9 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
   target.notices = std::move(tensors.notices);
   for (std::string& notice : common.notices) target.notices.push_back(std::move(notice));
   if (vocabulary.padded > vocabulary.size) {
-    target.notices.push_back(fmt::format("the vocabulary is padded from {} to {} rows with zeros", vocabulary.size, vocabulary.padded));
+    target.notices.push_back(vocabulary.kept
+                                 ? fmt::format("the vocabulary keeps the source's {} rows; those from {} on are padding and become zeros", vocabulary.padded, vocabulary.size)
+                                 : fmt::format("the vocabulary is padded from {} to {} rows with zeros", vocabulary.size, vocabulary.padded));
   }
   if (unit.release && tensors.with_optimizer) {
     target.notices.push_back("Megatron loads no optimizer state from a directory called release: give --iteration N to continue with it");

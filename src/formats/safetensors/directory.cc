@@ -14,6 +14,7 @@ namespace {
 constexpr std::string_view kSuffix = ".safetensors";
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 constexpr std::int64_t kMaxIndexBytes = std::int64_t{256} << 20U;
+constexpr std::size_t kSnapshotsShown = 5;
 
 std::string Join(const std::vector<std::string>& names) {
   std::string out;
@@ -250,10 +251,13 @@ Result<std::string> ResolveHubCache(io::Storage& storage, const std::string& pat
   } else {
     CROSSDOCK_ASSIGN_OR_RETURN(const auto entries, storage.List(snapshots));
     if (entries.size() != 1) {
-      return MakeError(ErrorCode::kUsage, "a hub cache without refs/main: which snapshot is meant is not told")
+      std::string names;
+      for (std::size_t i = 0; i < std::min(entries.size(), kSnapshotsShown); ++i) names += (i == 0 ? ": `" : ", `") + Printable(entries[i].name) + "`";
+      return MakeError(ErrorCode::kIncomplete, "a hub cache without refs/main: which snapshot is meant is not told")
           .WithPath(path)
-          .WithFound(fmt::format("{} snapshots", entries.size()))
-          .WithHint("give the path of one folder under `snapshots`");
+          .WithExpected("refs/main, or one snapshot")
+          .WithFound(fmt::format("{} snapshots{}", entries.size(), names))
+          .WithHint(entries.empty() ? "the download is incomplete; fetch the model again" : "give the path of one folder under `snapshots`");
     }
     commit = entries[0].name;
   }

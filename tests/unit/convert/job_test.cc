@@ -146,8 +146,8 @@ TEST(Job, ReplacesAReportWhole) {
 
 TEST(Job, ReplacesNothingButFilesByAReport) {
   const std::unique_ptr<io::Storage> storage = io::MakeLocalStorage();
-  const std::string pipe = testing::TempDir() + "report_pipe";  // as /dev/null: a rename would put a file in its place
-  (void)unlink(pipe.c_str());
+  // As /dev/null: a rename would put a file in its place.
+  const std::string pipe = testing::TempDir() + "report_pipe-" + std::to_string(getpid());
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_THAT(WriteReportFile(*storage, pipe, "one"), IsError(ErrorCode::kUsage, HasSubstr("a device, a pipe")));
   EXPECT_THAT(WriteReportFile(*storage, testing::TempDir(), "one"), IsError(ErrorCode::kUsage, HasSubstr("a directory")));

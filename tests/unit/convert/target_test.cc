@@ -7,6 +7,7 @@
 namespace crossdock::convert {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 Source At(const std::string& path) {
@@ -29,10 +30,10 @@ TEST(Target, ReshardsWhileTheVocabularyKeepsItsSize) {
   Source source = At("/a/b");
   source.found.kind = formats::Kind::kMegatron;
   source.reader = std::make_unique<EmbeddingOnly>(384);
-  for (const auto& [tp, divisor, can] : {std::tuple{3, 128, true}, {4, 128, true}, {5, 128, false}, {1, 7, false}}) {
+  for (const auto& [tp, divisor, can] : {std::tuple{3, 0, true}, {4, 0, true}, {5, 0, false}, {1, 7, false}, {1, 128, false}}) {
     ConvertOptions options;
     options.layout.tp = tp;
-    options.vocab_divisor = divisor;
+    if (divisor != 0) options.vocab_divisor = divisor;  // a size that is asked for is made, whatever the source has
     EXPECT_EQ(CanReshard(source, formats::Kind::kMegatron, options), can) << tp << " " << divisor;
   }
 }
@@ -51,6 +52,16 @@ TEST(Target, ReportsLieOutsideTheSource) {
   for (const char* report : {"/a/b/config.json", "/a/b/../b/x/y.json", "/a/b"}) {
     EXPECT_THAT(CheckReportApart(At("/a/b"), report), IsError(ErrorCode::kUsage, HasSubstr("nothing is ever written into a source"))) << report;
   }
+}
+
+TEST(Target, ManifestsLieOutsideWhatIsToBeMade) {
+  Target target;
+  target.root = "/run";
+  target.unit = "/run/iter_0000020";
+  EXPECT_THAT(CheckManifestApart(target, "/run/manifest.json"), IsOk());
+  EXPECT_THAT(CheckManifestApart(target, "/run/iter_0000020/manifest.json"), IsError(ErrorCode::kUsage, HasSubstr("cannot lie in it")));
+  target.unit.clear();  // `crossdock manifest` has no target
+  EXPECT_THAT(CheckManifestApart(target, "/run/iter_0000020/manifest.json"), IsOk());
 }
 
 TEST(Target, TellsSlotsByName) {
@@ -95,8 +106,28 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"OptimForHf", [](ConvertOptions* o) { o->to = "hf"; o->require_optim = true; }, ErrorCode::kUnsupported, "`--require-optim`"},
         Refusal{"Consumer", [](ConvertOptions* o) { o->consumer = "maxtext@0.2"; }, ErrorCode::kUnsupported, "`--for maxtext`"},
         Refusal{"NoConsumer", [](ConvertOptions* o) { o->consumer = "tensorflow"; }, ErrorCode::kUsage, "`--for`"},
+        Refusal{"KeepWithoutCast", [](ConvertOptions* o) { o->keep_dtype = {"*norm*"}; }, ErrorCode::kUsage, "without `--dtype`"},
         Refusal{"Memory", [](ConvertOptions* o) { o->memory = 4096; }, ErrorCode::kUsage, "memory"}),
     [](const auto& row) { return std::string(row.param.name); });
+
+TEST(Target, ValuesThatRulesScaleNeedLeave) {
+  ASSERT_OK_AND_ASSIGN(DemoModel model, MakeDemoModel());
+  for (dialects::HubTensor& tensor : model.source.hub.tensors) {
+    if (tensor.name != "model.norm.weight") continue;
+    ASSERT_OK_AND_ASSIGN(tensor.expr, expr::Scale(tensor.expr, 3.0));
+  }
+  ConvertOptions options;
+  options.target = "out";
+  options.to = "hf";
+  EXPECT_THAT(PrepareTarget(model.source, options), IsError(ErrorCode::kUnsupported, AllOf(HasSubstr("model.norm.weight"), HasSubstr("--allow inexact"))));
+  options.allow = {"inexact"};
+  EXPECT_THAT(PrepareTarget(model.source, options), IsOk());
+  // A cast that was asked for is no surprise.
+  ASSERT_OK_AND_ASSIGN(const DemoModel plain, MakeDemoModel());
+  options.allow.clear();
+  options.dtype = "fp16";
+  EXPECT_THAT(PrepareTarget(plain.source, options), IsOk());
+}
 
 TEST(Target, IsTheSamePlanWhateverTheThreads) {
   ASSERT_OK_AND_ASSIGN(const DemoModel model, MakeDemoModel());

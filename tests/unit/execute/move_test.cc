@@ -68,7 +68,7 @@ TEST_P(RunMoveTest, GivesWhatElementByElementGives) {
   const std::vector<std::byte> from = Floats(20'000);
   std::vector<std::byte> to(80'000, std::byte{0xEE});
   std::vector<std::byte> expected = to;
-  RunMove(move, from.data(), to.data());
+  static_cast<void>(RunMove(move, from.data(), to.data()));
   ByElement(move, from.data(), expected.data());
   EXPECT_EQ(to, expected);
 }
@@ -88,6 +88,25 @@ INSTANTIATE_TEST_SUITE_P(
                             Op(expr::Op::kCast, DType::kBF16, DType::kF16)}}),
     [](const auto& row) { return row.param.name; });
 
+TEST(RunMove, CountsValuesThatBecomeInfinite) {
+  plan::Move move;
+  move.read = 0;
+  move.from = DType::kF32;
+  move.to = DType::kF16;
+  move.ops = {Op(expr::Op::kCast, DType::kF32, DType::kF16)};
+  std::vector<float> values(3000, 1.0F);
+  for (const std::size_t i : {7U, 1500U, 2999U}) values[i] = -70000.0F;
+  values[8] = std::numeric_limits<float>::infinity();  // it was so before
+  values[9] = std::numeric_limits<float>::quiet_NaN();
+  values[10] = 65504.0F;
+  std::vector<std::byte> to(6000);
+  const auto* from = reinterpret_cast<const std::byte*>(values.data());
+  for (const auto& dims : {std::vector<expr::StridedCopy::Dim>{{3000, 1, 1}}, {{3, 1000, 1000}, {1000, 1, 1}}, {{2, 1, 1500}, {1500, 2, 1}}}) {
+    move.copy.dims = dims;
+    EXPECT_EQ(RunMove(move, from, to.data()), 3) << dims.size();
+  }
+}
+
 TEST(RunMove, FillsWithZeros) {
   plan::Move move;
   move.read = -1;
@@ -95,7 +114,7 @@ TEST(RunMove, FillsWithZeros) {
   move.copy.dims = {{2, 0, 4}, {2, 0, 1}};
   move.from = move.to = DType::kBF16;
   std::vector<std::byte> to(20, std::byte{0xEE});
-  RunMove(move, nullptr, to.data());
+  EXPECT_EQ(RunMove(move, nullptr, to.data()), 0);
   for (std::size_t i = 0; i < 10; ++i) {
     const bool filled = i == 1 || i == 2 || i == 5 || i == 6;
     EXPECT_EQ(to[2 * i], filled ? std::byte{0} : std::byte{0xEE}) << i;

@@ -13,6 +13,9 @@ TEST(Paths, AreJoinedAndTakenApart) {
   EXPECT_EQ(JoinPath("/", "a"), "/a");
   EXPECT_EQ(JoinPath("d/", "a"), "d/a");
   EXPECT_EQ(JoinPath("d", ""), "d");
+  EXPECT_EQ(JoinPath(".", "a"), "a");
+  EXPECT_EQ(JoinPath(".", "/a"), ".//a");
+  EXPECT_EQ(JoinPath(".", ""), ".");
   EXPECT_EQ(ParentPath("a"), ".");
   EXPECT_EQ(ParentPath("/a"), "/");
   EXPECT_EQ(ParentPath("/"), "/");

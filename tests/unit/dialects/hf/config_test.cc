@@ -111,6 +111,23 @@ TEST(MakeConfig, CarriesLlama3Scaling) {
   }
 }
 
+TEST(MakeConfig, AWindowOfMegatronCountsTheTokenItselfToo) {
+  Value args = TinyArgs();
+  args.Set("window_size", Value::MakeTuple({Value(15), Value(0)}));
+  ASSERT_OK_AND_ASSIGN(const ConfigResult result, MakeConfig(MegatronHub(args), std::nullopt, DType::kBF16));
+  EXPECT_EQ(result.config.GetInt("sliding_window"), 16);
+  EXPECT_EQ(result.config.GetBool("use_sliding_window"), true);
+  EXPECT_EQ(result.config.GetInt("max_window_layers"), 0);
+  // The checkpoint's window wins over a template that says none, on every layer.
+  ASSERT_OK_AND_ASSIGN(const ConfigResult patched, MakeConfig(MegatronHub(args), family::ModelConfig{"hf", TinyConfig()}, DType::kBF16));
+  EXPECT_EQ(patched.config.GetInt("sliding_window"), 16);
+  EXPECT_EQ(patched.config.GetBool("use_sliding_window"), true);
+  EXPECT_EQ(ToJson(*patched.config.Find("layer_types"), 0), R"(["sliding_attention", "sliding_attention"])");
+  EXPECT_THAT(Changed(patched), ::testing::IsSupersetOf({"sliding_window", "layer_types"}));
+  args.Set("window_attn_skip_freq", Value(6));
+  EXPECT_THAT(MakeConfig(MegatronHub(args), std::nullopt, DType::kBF16), IsError(ErrorCode::kUnsupported, HasSubstr("window_attn_skip_freq")));
+}
+
 struct RefusedArg {
   const char* name;
   Value value;
@@ -126,6 +143,7 @@ TEST_P(RefusedArgument, IsNamed) {
 INSTANTIATE_TEST_SUITE_P(All, RefusedArgument,
                          ::testing::Values(RefusedArg{"rotary_interleaved", Value(true)}, RefusedArg{"normalization", Value("LayerNorm")},
                                            RefusedArg{"position_embedding_type", Value("yarn")}, RefusedArg{"swiglu", Value(false)},
+                                           RefusedArg{"window_size", Value::MakeTuple({Value(15), Value(1)})},
                                            RefusedArg{"rotary_percent", Value(0.5)}, RefusedArg{"apply_layernorm_1p", Value(true)}),
                          [](const auto& row) { return std::string(row.param.name); });
 

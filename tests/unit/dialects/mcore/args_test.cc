@@ -81,6 +81,29 @@ TEST(ArgsTest, SlidingWindowOfAllLayers) {
   EXPECT_THAT(LoadFlags(args), HasSubstr("--window-size 4095,0"));
 }
 
+TEST(ArgsTest, AWindowIsWhatTheFamilysModelUses) {
+  Value config = TinyConfig("mistral");
+  config.Set("sliding_window", Value(16));
+  config.Set("use_sliding_window", Value(false));  // MistralConfig has no such field
+  ASSERT_OK_AND_ASSIGN(const Value mistral, Args("mistral", config));
+  EXPECT_EQ(*(*mistral.Find("window_size")->as_sequence())[0].as_int(), 15);
+  config = TinyConfig("llama");
+  config.Set("sliding_window", Value(16));  // nor LlamaConfig this one
+  ASSERT_OK_AND_ASSIGN(const Value llama, Args("llama", config));
+  EXPECT_TRUE(llama.Find("window_size")->is_null());
+}
+
+TEST(ArgsTest, NumbersThatCannotBeMeantAreRefused) {
+  const auto refused = [](std::string_view json, std::string_view name) {
+    EXPECT_THAT(CheckExpressible(Json(json), Family("llama"), "common.pt"), IsError(ErrorCode::kCorrupt, HasSubstr(std::string(name))));
+  };
+  refused(R"({"rotary_base": "10000"})", "`rotary_base`");
+  refused(R"({"rotary_base": -1})", "`rotary_base`");
+  refused(R"({"norm_epsilon": -1e-6})", "`norm_epsilon`");
+  refused(R"({"layernorm_epsilon": []})", "`layernorm_epsilon`");
+  refused(R"({"rotary_percent": 1.5})", "`rotary_percent`");
+}
+
 TEST(ArgsTest, SettingsWithoutRulesAreRefusedByName) {
   const auto refused = [](std::string_view json, std::string_view name) {
     EXPECT_THAT(CheckExpressible(Json(json), Family("llama"), "common.pt"), IsError(ErrorCode::kUnsupported, HasSubstr(std::string(name))));

@@ -67,6 +67,20 @@ TEST(ReadHubTest, CountersAndSettings) {
   EXPECT_THAT(hub.load_hint, HasSubstr("--norm-epsilon 1e-06"));
 }
 
+TEST(ReadHubTest, TheStoredIterationCountsAndIsToldWhereTheNameDiffers) {
+  Catalog catalog = McoreSource("llama", TinyArgs(), true, false, 56, true);
+  const auto told = [](const HubState& hub) {
+    return std::ranges::any_of(hub.notices, [](const std::string& n) { return n.find("named for step 25, but its common state says iteration 20") != std::string::npos; });
+  };
+  catalog.step = 20;
+  ASSERT_OK_AND_ASSIGN(const HubState same, ReadHub(catalog, {}));
+  EXPECT_FALSE(told(same));
+  catalog.step = 25;
+  ASSERT_OK_AND_ASSIGN(const HubState hub, ReadHub(catalog, {}));
+  EXPECT_EQ(hub.counters.step, 20);
+  EXPECT_TRUE(told(hub));
+}
+
 TEST(ReadHubTest, GroupsAtDifferentStepsAreRefused) {
   Catalog catalog = McoreSource("llama", TinyArgs(), true, false, 56, true);
   Value groups = Json(R"([{"step": 7, "wd_mult": 1.0}, {"step": 8, "wd_mult": 0.0}])");
@@ -130,6 +144,14 @@ TEST(ReadHubTest, MissingAndUnknownTensorsAreToldTogether) {
   allow.allow_unknown_tensors = true;
   ASSERT_OK_AND_ASSIGN(const HubState hub, ReadHub(catalog, allow));
   EXPECT_TRUE(LeftOutNames(hub, "decoder.mystery.weight"));
+}
+
+TEST(ReadHubTest, ACheckpointWithoutAModelIsIncomplete) {
+  Catalog catalog = McoreSource("llama", TinyArgs());
+  std::erase_if(catalog.entries, [](const Entry& entry) { return entry.name.starts_with("embedding."); });
+  EXPECT_THAT(ReadHub(catalog, {}), IsError(ErrorCode::kUnsupported, HasSubstr("holds no embedding")));
+  catalog.entries.clear();
+  EXPECT_THAT(ReadHub(catalog, {}), IsError(ErrorCode::kIncomplete, HasSubstr("holds no model tensors")));
 }
 
 TEST(ReadHubTest, HalfAnOptimizerIsRefused) {

@@ -44,6 +44,14 @@ TEST(ReshardTest, TensorsStayAndChunksFollowTheLayout) {
   }
 }
 
+TEST(ReshardTest, TheStoredIterationNamesTheTarget) {
+  Catalog source = McoreSource("qwen3", TinyArgs(4), true, false, 56, true);
+  source.step = 25;
+  ASSERT_OK_AND_ASSIGN(const TargetState target, Reshard(source, Layout(1, 1)));
+  EXPECT_EQ(target.unit_name, "iter_0000020");
+  EXPECT_THAT(target.notices, ::testing::Contains(HasSubstr("named for step 25, but its common state says iteration 20")));
+}
+
 TEST(ReshardTest, ChunksAreThoseOfAConversionFromTheHub) {
   ASSERT_OK_AND_ASSIGN(const HubState hub, HfHub("qwen2", TinyConfig("qwen2", 4)));
   TargetOptions options = Layout(2, 2);

@@ -101,6 +101,26 @@ TEST(WriteHubTest, WhatIsWrittenReadsBackElementByElement) {
   }
 }
 
+TEST(WriteHubTest, TheSourcesPaddingStaysWhereTheLayoutAllowsIt) {
+  ASSERT_OK_AND_ASSIGN(const HubState hub, ReadHub(McoreSource("llama", TinyArgs(), true, false, 56, true), {}));
+  TargetOptions options = WithAdamSettings();
+  for (const auto& [tp, divisor, rows] : {std::tuple{2, 0, 56}, {1, 0, 56}, {2, 128, 256}, {2, 3, 54}}) {
+    options.layout.tp = tp;
+    options.vocab_divisor = divisor == 0 ? std::nullopt : std::optional<std::int64_t>(divisor);
+    ASSERT_OK_AND_ASSIGN(const TargetState target, WriteHub(hub, options));
+    EXPECT_EQ(FindEntry(target.catalog, "embedding.word_embeddings.weight")->shape[0], rows) << tp << " " << divisor;
+    EXPECT_EQ(FindEntry(target.catalog, "optimizer.state.exp_avg.output_layer.weight")->shape[0], rows);
+    EXPECT_EQ(Args(target).GetInt("padded_vocab_size"), rows);
+    const std::string kept = "keeps the source's 56 rows; those from 50 on are padding and become zeros";
+    const auto says = [&](const std::string& notice) { return notice.find(kept) != std::string::npos; };
+    EXPECT_EQ(std::ranges::any_of(target.notices, says), divisor == 0);
+  }
+  ASSERT_OK_AND_ASSIGN(const HubState odd, ReadHub(McoreSource("llama", TinyArgs(), true, false, 57), {}));
+  options.vocab_divisor.reset();
+  ASSERT_OK_AND_ASSIGN(const TargetState anew, WriteHub(odd, options));  // 57 does not divide by 2
+  EXPECT_EQ(FindEntry(anew.catalog, "embedding.word_embeddings.weight")->shape[0], 256);
+}
+
 TEST(WriteHubTest, TiedModelsHaveNoOutputLayer) {
   Value config = TinyConfig("qwen3");
   config.Set("tie_word_embeddings", Value(true));

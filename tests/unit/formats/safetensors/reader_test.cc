@@ -129,8 +129,9 @@ class HubCache : public ::testing::Test {
  protected:
   void SetUp() override {
     namespace fs = std::filesystem;
-    root_ = fs::path(::testing::TempDir()) / "crossdock_cache" / "models--org--name";
-    fs::remove_all(root_);
+    std::string pattern = (fs::path(::testing::TempDir()) / "crossdock-cache-XXXXXX").string();  // two runs may work at once
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    root_ = fs::path(pattern) / "models--org--name";
     fs::create_directories(root_ / "refs");
     Put(*storage_, (root_ / "blobs/1234").string(), TinyFile({"a"}));
     Put(*storage_, (root_ / "blobs/5678").string(), "{\"model_type\": \"x\"}");
@@ -159,6 +160,15 @@ TEST_F(HubCache, IsReadThroughItsLinks) {
 TEST_F(HubCache, MissingSnapshotIsIncomplete) {
   std::filesystem::remove_all(root_ / "snapshots/c0ffee");
   EXPECT_THAT(OpenSafetensors(*storage_, root_.string()), IsError(ErrorCode::kIncomplete, HasSubstr("snapshot")));
+}
+
+TEST_F(HubCache, WithoutARefOneSnapshotIsReadAndSeveralAreNamed) {
+  std::filesystem::remove(root_ / "refs/main");
+  ASSERT_OK_AND_ASSIGN(const auto reader, OpenSafetensors(*storage_, root_.string()));
+  EXPECT_THAT(Names(reader->catalog()), ElementsAre("a"));
+  std::filesystem::create_directories(root_ / "snapshots/facade");
+  EXPECT_THAT(OpenSafetensors(*storage_, root_.string()),
+              IsError(ErrorCode::kIncomplete, ::testing::AllOf(HasSubstr("`c0ffee`, `facade`"), HasSubstr("under `snapshots`"))));
 }
 
 TEST_F(HubCache, RefThatLeavesTheCacheIsUnsafe) {
