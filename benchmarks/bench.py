@@ -41,8 +41,8 @@ def clean(folder):
 
 
 class Road:
-    def __init__(self, name, source, command, peer=None, env=None):
-        self.name, self.source, self.command, self.peer, self.env = name, source, command, peer, env
+    def __init__(self, name, source, command, peer=None):
+        self.name, self.source, self.command, self.peer = name, source, command, peer
 
 
 def copy_command(source, target):
@@ -63,7 +63,7 @@ def measure(road, rounds, target, with_peer):
             command = commands[who]
             clean(target)
             drop(road.source)
-            row[who] = process.run(command, env={**os.environ, **(road.env or {})})
+            row[who] = process.run(command)
             if row[who].status != 0:
                 sys.exit(f"{road.name}: {who} failed\n{row[who].output}")
             if who == "crossdock":
@@ -120,13 +120,10 @@ def main():
         # An even number, for two pipeline stages.
         layers = 2 * max(1, round((options.gib * 2**30 - 2 * 2 * 32000 * 2048) / (4 * 47.2e6)))
         models.write_llama(hf, layers=layers, random=True)
-        megatron, dcp = os.path.join(work, "megatron"), os.path.join(work, "dcp")
-        for command in ([crossdock, "convert", hf, megatron, "--to", "megatron", "--tp", "2", "--pp", "2", "--quiet"],
-                        [options.python, f"{HERE}/peers/lean_torch.py", "to", hf, dcp] if options.python else None):
-            if command:
-                made = process.run(command)
-                if made.status:
-                    sys.exit(made.output)
+        megatron = os.path.join(work, "megatron")
+        made = process.run([crossdock, "convert", hf, megatron, "--to", "megatron", "--tp", "2", "--pp", "2", "--quiet"])
+        if made.status:
+            sys.exit(made.output)
         target = os.path.join(work, "out")
         memory = ["--memory", options.memory, "--quiet"]
         lean = [options.python, f"{HERE}/peers/lean_torch.py"]
@@ -136,7 +133,7 @@ def main():
                  lambda t: [*lean, "to", hf, t]),
             Road("megatron TP2 PP2 -> hf", megatron,
                  lambda t: [crossdock, "convert", megatron, t, "--to", "hf", *memory],
-                 lambda t: [*lean, "from", dcp, t], {"GROUPS": "8", "HEAD": "128"}),
+                 lambda t: [*lean, "from", megatron, t]),
             Road("hf -> full-state", hf, lambda t: [crossdock, "convert", hf, t, "--to", "full-state", *memory]),
             Road("megatron TP2 PP2 -> TP4 PP1", megatron,
                  lambda t: [crossdock, "convert", megatron, t, "--to", "megatron", "--tp", "4", *memory]),

@@ -1,7 +1,8 @@
 """The leanest PyTorch script for the same job: Hugging Face safetensors to a torch DCP with Megatron's names, and back.
 
 It does the tensor operations only (QKV by groups, gate/up, layers stacked), holds the model in memory as such scripts do,
-and ends with fsync. Usage: lean_torch.py to|from SOURCE TARGET
+and ends with fsync. The way back reads a real torch_dist run: the tracker's step, whatever its TP and PP, and the
+config.json in its hf folder. Usage: lean_torch.py to|from SOURCE TARGET
 """
 import json
 import os
@@ -11,6 +12,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors import safe_open
 from safetensors.torch import save_file
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 
 def load(folder):
@@ -53,14 +55,24 @@ def to_megatron(source, target):
     dcp.save(state, checkpoint_id=target)
 
 
+def iteration_of(root):
+    """The directory of the step that the tracker of a run names."""
+    with open(os.path.join(root, "latest_checkpointed_iteration.txt")) as file:
+        name = file.read().strip()
+    return os.path.join(root, name if name == "release" else f"iter_{int(name):07d}")
+
+
 def from_megatron(source, target):
-    reader = dcp.FileSystemReader(source)
-    state = {k: torch.empty(m.size, dtype=m.properties.dtype)
-             for k, m in reader.read_metadata().state_dict_metadata.items()}
+    source = iteration_of(source)
+    with open(os.path.join(source, "hf", "config.json")) as file:
+        config = json.load(file)
+    stored = dcp.FileSystemReader(source).read_metadata().state_dict_metadata
+    state = {k: torch.empty(m.size, dtype=m.properties.dtype) for k, m in stored.items() if isinstance(m, TensorStorageMetadata)}
     dcp.load(state, checkpoint_id=source)
-    groups, head = int(os.environ["GROUPS"]), int(os.environ["HEAD"])
-    out = {"model.embed_tokens.weight": state["embedding.word_embeddings.weight"],
-           "model.norm.weight": state["decoder.final_layernorm.weight"], "lm_head.weight": state["output_layer.weight"]}
+    groups, vocab = config["num_key_value_heads"], config["vocab_size"]
+    head = config["hidden_size"] // config["num_attention_heads"]
+    out = {"model.embed_tokens.weight": state["embedding.word_embeddings.weight"][:vocab],
+           "model.norm.weight": state["decoder.final_layernorm.weight"], "lm_head.weight": state["output_layer.weight"][:vocab]}
     fused = state["decoder.layers.self_attention.linear_qkv.weight"]
     for i in range(fused.shape[0]):
         p, h = f"model.layers.{i}.", fused.shape[2]
