@@ -18,18 +18,6 @@ std::int64_t BytesOf(const Entry& entry) {
   return bytes ? *bytes : 0;
 }
 
-/// The local (non-TE) spelling of the two norms that TransformerEngine fuses into the linear layers after them.
-std::string InTeSpelling(std::string key) {
-  constexpr std::pair<std::string_view, std::string_view> kFused[] = {
-      {".input_layernorm.weight", ".self_attention.linear_qkv.layer_norm_weight"},
-      {".pre_mlp_layernorm.weight", ".mlp.linear_fc1.layer_norm_weight"}};
-  for (const auto& [local, fused] : kFused) {
-    if (key.ends_with(local)) return key.substr(0, key.size() - local.size()) + std::string(fused);
-  }
-  return key;
-}
-
-
 class Sorter {
  public:
   Sorter(const Catalog& catalog, bool no_optim) : catalog_(catalog), no_optim_(no_optim) {}
@@ -95,7 +83,7 @@ class Sorter {
     const Entry& entry = catalog_.entries[static_cast<std::size_t>(index)];
     const TensorKey key = ParseTensorKey(entry.name);
     if (OptimizerOddity(key, entry)) return OkStatus();
-    std::string model_key = inventory_.facts.experts || inventory_.facts.mla ? key.model_key : InTeSpelling(key.model_key);
+    std::string model_key = inventory_.facts.experts || inventory_.facts.mla ? key.model_key : WithFusedNorms(key.model_key);
     auto [place, fresh] = inventory_.tensors.try_emplace(std::move(model_key));
     if (fresh) place->second.fill(-1);
     std::int32_t& slot = place->second[static_cast<std::size_t>(*key.slot)];

@@ -2,6 +2,7 @@
 #include "dialects/mcore/keys.h"
 
 #include <charconv>
+#include <utility>
 
 namespace crossdock::dialects::mcore {
 namespace {
@@ -15,6 +16,18 @@ std::string_view StripChained(std::string_view key) {
   while (at < key.size() && key[at] >= '0' && key[at] <= '9') ++at;
   if (at == kChained.size() || at >= key.size() || key[at] != '.') return key;
   return key.substr(at + 1);
+}
+
+constexpr std::pair<std::string_view, std::string_view> kNorms[] = {   // of its own, fused
+    {"input_layernorm.", "self_attention.linear_qkv.layer_norm_"},
+    {"pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_"},
+};
+
+/// `name` with `from` replaced, where it stands at the start or after a dot.
+std::string Respelled(std::string_view name, std::string_view from, std::string_view to) {
+  const std::size_t at = name.rfind(from);
+  if (at == std::string_view::npos || (at != 0 && name[at - 1] != '.')) return std::string(name);
+  return std::string(name.substr(0, at)).append(to).append(name.substr(at + from.size()));
 }
 
 std::optional<Slot> SlotOfState(std::string_view state) {
@@ -52,6 +65,18 @@ TensorKey ParseTensorKey(std::string_view key) {
   }
   out.slot = Slot::kParam;
   out.model_key = std::string(key);
+  return out;
+}
+
+std::string WithFusedNorms(std::string_view name) {
+  std::string out(name);
+  for (const auto& [own, fused] : kNorms) out = Respelled(out, own, fused);
+  return out;
+}
+
+std::string WithOwnNorms(std::string_view name) {
+  std::string out(name);
+  for (const auto& [own, fused] : kNorms) out = Respelled(out, fused, own);
   return out;
 }
 

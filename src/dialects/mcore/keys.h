@@ -35,6 +35,11 @@ struct TensorKey {
 enum class ObjectKind : std::uint8_t { kExtraState, kRng, kRerun, kCommon, kOptimizer, kOther };
 [[nodiscard]] ObjectKind ClassifyObject(std::string_view name);
 
+/// The two norms of a layer have two spellings: modules of their own in Megatron's local layers ("input_layernorm.weight"), parts of
+/// the linear layer after them in TransformerEngine's ("self_attention.linear_qkv.layer_norm_weight"). Names of others stay.
+[[nodiscard]] std::string WithFusedNorms(std::string_view name);
+[[nodiscard]] std::string WithOwnNorms(std::string_view name);
+
 /// The layer number in "decoder.layers.<i>.rest", or nothing.
 [[nodiscard]] std::optional<std::int64_t> LayerNumber(std::string_view model_key);
 /// True for "decoder.layers.rest" without a number: the first axis counts layers.

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dialects/mcore/legacy_names.h"
 
-#include <array>
-#include <utility>
-
 #include "dialects/mcore/keys.h"
 #include "fmt/format.h"
 
@@ -12,12 +9,6 @@ namespace {
 
 constexpr std::string_view kLayers = "decoder.layers.";
 constexpr std::string_view kHead = "output_layer.";
-
-/// Norms that TransformerEngine fuses into the linear layer after them.
-constexpr std::array kFused = {
-    std::pair<std::string_view, std::string_view>{"self_attention.linear_qkv.layer_norm_", "input_layernorm."},
-    std::pair<std::string_view, std::string_view>{"mlp.linear_fc1.layer_norm_", "pre_mlp_layernorm."},
-};
 
 std::string_view ModuleOf(std::string_view name) { return name.substr(0, name.rfind('.')); }
 
@@ -42,12 +33,7 @@ std::string ModuleName(std::string_view model_key, std::int64_t local_layer, Lay
   if (!model_key.starts_with(kLayers)) return std::string(model_key);
   std::string_view rest = model_key.substr(kLayers.size());
   if (LayerNumber(model_key)) rest = rest.substr(rest.find('.') + 1);
-  if (spec == LayerSpec::kLocal) {
-    for (const auto& [fused, own] : kFused) {
-      if (rest.starts_with(fused)) return fmt::format("{}{}.{}{}", kLayers, local_layer, own, rest.substr(fused.size()));
-    }
-  }
-  return fmt::format("{}{}.{}", kLayers, local_layer, rest);
+  return fmt::format("{}{}.{}", kLayers, local_layer, spec == LayerSpec::kLocal ? WithOwnNorms(rest) : std::string(rest));
 }
 
 std::optional<Slot> LegacySlot(std::string_view name) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
 #include <utility>
 
 #include "dialects/mcore/keys.h"
@@ -12,8 +11,11 @@
 namespace crossdock::dialects::mcore {
 namespace {
 
-/// A layer's parameters where TransformerEngine's modules build it. Biases of norms belong to LayerNorm models.
-constexpr std::array kTransformerEngine = {
+/// A layer's parameters as its modules build them: norms of their own stand before their block, fused ones in the linear layer
+/// after them. No layer has both, so that one list serves both specifications. Biases of norms belong to LayerNorm models.
+constexpr std::array kInLayer = {
+    std::string_view("input_layernorm.weight"),
+    std::string_view("input_layernorm.bias"),
     std::string_view("self_attention.linear_proj.weight"),
     std::string_view("self_attention.linear_proj.bias"),
     std::string_view("self_attention.linear_qkv.layer_norm_weight"),
@@ -24,27 +26,10 @@ constexpr std::array kTransformerEngine = {
     std::string_view("self_attention.q_layernorm.bias"),
     std::string_view("self_attention.k_layernorm.weight"),
     std::string_view("self_attention.k_layernorm.bias"),
-    std::string_view("mlp.linear_fc1.layer_norm_weight"),
-    std::string_view("mlp.linear_fc1.layer_norm_bias"),
-    std::string_view("mlp.linear_fc1.weight"),
-    std::string_view("mlp.linear_fc1.bias"),
-    std::string_view("mlp.linear_fc2.weight"),
-    std::string_view("mlp.linear_fc2.bias"),
-};
-
-constexpr std::array kLocal = {
-    std::string_view("input_layernorm.weight"),
-    std::string_view("input_layernorm.bias"),
-    std::string_view("self_attention.linear_proj.weight"),
-    std::string_view("self_attention.linear_proj.bias"),
-    std::string_view("self_attention.linear_qkv.weight"),
-    std::string_view("self_attention.linear_qkv.bias"),
-    std::string_view("self_attention.q_layernorm.weight"),
-    std::string_view("self_attention.q_layernorm.bias"),
-    std::string_view("self_attention.k_layernorm.weight"),
-    std::string_view("self_attention.k_layernorm.bias"),
     std::string_view("pre_mlp_layernorm.weight"),
     std::string_view("pre_mlp_layernorm.bias"),
+    std::string_view("mlp.linear_fc1.layer_norm_weight"),
+    std::string_view("mlp.linear_fc1.layer_norm_bias"),
     std::string_view("mlp.linear_fc1.weight"),
     std::string_view("mlp.linear_fc1.bias"),
     std::string_view("mlp.linear_fc2.weight"),
@@ -59,20 +44,6 @@ constexpr std::array<std::pair<std::string_view, int>, 6> kOutside = {{
     {"output_layer.weight", 3},
     {"output_layer.bias", 3},
 }};
-
-/// The module's name of a norm that torch_dist calls by TransformerEngine's.
-std::string_view InLocalSpelling(std::string_view name) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kNames = {{
-      {"self_attention.linear_qkv.layer_norm_weight", "input_layernorm.weight"},
-      {"self_attention.linear_qkv.layer_norm_bias", "input_layernorm.bias"},
-      {"mlp.linear_fc1.layer_norm_weight", "pre_mlp_layernorm.weight"},
-      {"mlp.linear_fc1.layer_norm_bias", "pre_mlp_layernorm.bias"},
-  }};
-  for (const auto& [fused, own] : kNames) {
-    if (name == fused) return own;
-  }
-  return name;
-}
 
 }  // namespace
 
@@ -93,11 +64,10 @@ Result<RegistrationPlace> PlaceOf(std::string_view name, LayerSpec spec) {
   std::string_view rest = name.substr(std::string_view("decoder.layers.").size());
   rest.remove_prefix(rest.find('.') + 1);
   const bool local = spec == LayerSpec::kLocal;
-  if (local) rest = InLocalSpelling(rest);
-  const std::span<const std::string_view> order = local ? std::span<const std::string_view>(kLocal) : std::span<const std::string_view>(kTransformerEngine);
-  const auto found = std::find(order.begin(), order.end(), rest);
-  if (found == order.end()) return unknown;
-  return RegistrationPlace{1, *layer, static_cast<int>(found - order.begin())};
+  if (!local && WithFusedNorms(rest) != rest) return unknown;
+  const auto found = std::find(kInLayer.begin(), kInLayer.end(), local ? WithOwnNorms(rest) : std::string(rest));
+  if (found == kInLayer.end()) return unknown;
+  return RegistrationPlace{1, *layer, static_cast<int>(found - kInLayer.begin())};
 }
 
 Result<std::vector<std::string>> InRegistrationOrder(std::vector<std::string> names, LayerSpec spec) {

@@ -72,13 +72,19 @@ struct Job {
   std::vector<plan::Task> tasks;
 };
 
+/// A job of `count` files whose first task waits for all of them.
+struct Waiting {
+  explicit Waiting(int count) : job(count), storage(job.memory, nobody), files(storage, job.catalog) { files.Expect(job.tasks[0]); }
+  Job job;
+  Nobody nobody;
+  OpenFiles storage;
+  SourceFiles files;
+};
+
 TEST(SourceFiles, KeepsFewOfManyFilesOpen) {
   constexpr int kFiles = 1000;
-  Job job(kFiles);
-  Nobody nobody;
-  OpenFiles storage(job.memory, nobody);
-  SourceFiles files(storage, job.catalog);
-  files.Expect(job.tasks[0]);
+  Waiting waiting(kFiles);
+  auto& [job, nobody, storage, files] = waiting;
   for (int round = 0; round < 2; ++round) {
     for (int i = 0; i < kFiles; ++i) {
       std::byte byte{};
@@ -93,11 +99,8 @@ TEST(SourceFiles, KeepsFewOfManyFilesOpen) {
 }
 
 TEST(SourceFiles, OpensAFewFilesOnce) {
-  Job job(10);
-  Nobody nobody;
-  OpenFiles storage(job.memory, nobody);
-  SourceFiles files(storage, job.catalog);
-  files.Expect(job.tasks[0]);
+  Waiting waiting(10);
+  auto& [job, nobody, storage, files] = waiting;
   std::byte byte{};
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < 10; ++i) ASSERT_THAT(files.ReadAt(i, 0, {&byte, 1}), IsOk());
@@ -107,11 +110,8 @@ TEST(SourceFiles, OpensAFewFilesOnce) {
 
 TEST(SourceFiles, NoticesAChangeWhenAFileComesBack) {
   constexpr int kFiles = 300;
-  Job job(kFiles);
-  Nobody nobody;
-  OpenFiles storage(job.memory, nobody);
-  SourceFiles files(storage, job.catalog);
-  files.Expect(job.tasks[0]);
+  Waiting waiting(kFiles);
+  auto& [job, nobody, storage, files] = waiting;
   std::byte byte{};
   for (int i = 0; i < kFiles; ++i) ASSERT_THAT(files.ReadAt(i, 0, {&byte, 1}), IsOk());
   ASSERT_THAT(job.memory.RemoveFile("/s/0"), IsOk());

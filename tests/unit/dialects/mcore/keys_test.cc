@@ -54,4 +54,18 @@ TEST(KeysTest, Objects) {
 }
 
 }  // namespace
+TEST(KeysTest, NormsHaveTwoSpellings) {
+  for (const char* layer : {"", "decoder.layers.", "decoder.layers.3."}) {
+    const std::string at = layer;
+    EXPECT_EQ(WithFusedNorms(at + "input_layernorm.weight"), at + "self_attention.linear_qkv.layer_norm_weight");
+    EXPECT_EQ(WithFusedNorms(at + "pre_mlp_layernorm.bias"), at + "mlp.linear_fc1.layer_norm_bias");
+    EXPECT_EQ(WithOwnNorms(at + "self_attention.linear_qkv.layer_norm_weight"), at + "input_layernorm.weight");
+    EXPECT_EQ(WithOwnNorms(at + "mlp.linear_fc1.layer_norm_weight"), at + "pre_mlp_layernorm.weight");
+    for (const char* other : {"post_input_layernorm.weight", "self_attention.q_layernorm.weight", "mlp.linear_fc1.weight"}) {
+      EXPECT_EQ(WithFusedNorms(at + other), at + other);
+      EXPECT_EQ(WithOwnNorms(at + other), at + other);
+    }
+  }
+}
+
 }  // namespace crossdock::dialects::mcore
