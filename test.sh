@@ -79,7 +79,8 @@ if $quick; then finish; fi
 heading "Parsers and the engine under AddressSanitizer and UBSan"
 ctest_layer asan replay_pickle replay_torch_zip replay_dcp_metadata replay_safetensors_header replay_hf_index \
   corrupt_torch_zip_test corrupt_dcp_test corrupt_safetensors_test formats_pickle_test formats_torch_zip_test \
-  formats_torch_bin_test formats_dcp_test formats_safetensors_test formats_test io_test execute_test expr_test
+  replay_zarr formats_torch_bin_test formats_dcp_test formats_mp_rank_test formats_safetensors_test formats_zarr_test formats_test \
+  dialects_mcore_buckets_test dialects_mcore_legacy_test layout_test layout_bucket_test io_test execute_test expr_test verify_test
 
 heading "Limits: bytes, system calls, memory"
 python_layer limits python3 tests/limits/limits_test.py

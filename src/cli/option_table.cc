@@ -34,7 +34,7 @@ constexpr std::array kTable = {
     One("megatron-path", "", "PATH", kConverting | kInspect, ""),
     One("hf-path", "", "PATH", kConverting | kInspect, ""),
     One("hf-model", "hf-model-id hf-model-path", "DIR", kConverting, ""),
-    One("to", "via", "FORMAT", kConverting, "format of the target: hf, full-state, megatron, dcp"),
+    One("to", "via", "FORMAT", kConverting, "format of the target: hf, full-state, megatron, megatron-legacy, dcp"),
     One("from", "", "FORMAT", kReading, "what the source (verify: A) is; default: found from its content"),
     One("from-b", "", "FORMAT", kVerify, "what B is; default: found from its content"),
     One("saver", "", "NAME", kConverting, ""),
@@ -79,7 +79,7 @@ constexpr std::array kTable = {
     Flag("release", "", kConverting, "call the Megatron checkpoint `release`"),
     One("max-shard-size", "", "SIZE", kConverting, "size of a Hugging Face shard; default 5GB"),
     One("fp8-max-shard-size-mb", "", "N", kConverting, ""),
-    Many("allow", "", "WHAT", kReading, "go on in spite of: unknown-tensors, missing-optimizer, nonfinite, inexact (repeatable)"),
+    Many("allow", "", "WHAT", kReading, "go on in spite of: unknown-tensors; converting also: missing-optimizer, nonfinite, inexact (repeatable)"),
     // How the work is done.
     One("memory", "", "SIZE", kConverting | kVerify, "bound of the buffers; default 512MiB"),
     One("threads", "max-workers", "N", kConverting, "default: the number of cores, at most 8"),
@@ -97,7 +97,7 @@ constexpr std::array kTable = {
     Flag("tensors", "", kInspect, "list every tensor"),
     // Talk.
     One("progress", "", "auto|plain|json|off", kEvery, "progress on stderr; default auto: on a terminal only"),
-    Flag("quiet", "q", kEvery, "no progress and no notices"),
+    Flag("quiet", "q", kEvery, "no progress, and no notes while it works"),
     Flag("verbose", "v", kEvery, "notices as they come, and the tensor in work"),
     Flag("json", "", kEvery, "the result, or the error, as one JSON object on stdout"),
     // Known, and not in this version.

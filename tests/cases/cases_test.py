@@ -591,6 +591,31 @@ class OldFormats(Case):
         self.refused("out", "convert", "zarr", "out", "--to", "hf", says=[key, "`1.3.0`", "not made up", "hint: "])
 
 
+class Signals(Case):
+    """What the command line's reference promises of SIGUSR1 and SIGINT, shown on the program itself."""
+
+    def test_a_signal_tells_and_another_stops(self):
+        models.write_llama(self.path("big"), layers=16)
+        child = subprocess.Popen([PROGRAM, "convert", "big", "out", "--to", "full-state", "--progress", "off"], cwd=self.root,
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(child.kill)
+        deadline = time.monotonic() + 60
+        while not any(name.endswith("-partial") for name in os.listdir(self.root)):
+            self.assertIsNone(child.poll(), "it ended before it was asked anything")
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.005)
+        child.send_signal(signal.SIGUSR1)
+        time.sleep(0.1)
+        child.send_signal(signal.SIGINT)
+        said = child.communicate(timeout=60)[1]
+        self.assertEqual(child.returncode, 5, said)
+        self.assertRegex(said, "^(planning|converting)")      # the answer to SIGUSR1: --progress is off
+        self.assertIn("--resume", said)
+        self.assertFalse(os.path.lexists(self.path("out")))
+        self.run_tool("convert", "big", "out", "--to", "full-state", "--resume")
+        self.run_tool("verify", "big", "out")
+
+
 if __name__ == "__main__":
     if not PROGRAM:
         sys.exit("error: CROSSDOCK must name the program under test")

@@ -64,7 +64,7 @@ Result<TargetState> WriteFullState(const HubState& hub, const TargetOptions& opt
   draft.Finish(&target);
   SetMeta(hub, &target);
   SetMetadata(hub, &target);
-  target.load_line = {"crossdock convert TARGET OUT --to megatron|hf"};
+  target.load_line = {"crossdock convert TARGET OUT --to FORMAT   (hf, megatron, megatron-legacy or dcp)"};
   return target;
 }
 

@@ -8,9 +8,9 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/sha256.h"
 #include "formats/pickle/numbers.h"
 #include "formats/pickle/torch_names.h"
-#include "sha256.h"
 
 namespace crossdock {
 namespace {
@@ -42,7 +42,7 @@ class Comparison {
     if (kind_ == "float") return Text(actual_.as_float() == nullptr ? "no float" : FloatHex(*actual_.as_float()));
     if (kind_ == "str") return Text(actual_.as_string() == nullptr ? "no string" : *actual_.as_string());
     if (kind_ == "bytes" && want_.as_int() != nullptr) {
-      return Same(actual_.as_string() == nullptr ? "no string" : Sha256(*actual_.as_string()),
+      return Same(actual_.as_string() == nullptr ? "no string" : Sha256Hex(*actual_.as_string()),
                   description.GetString("str_sha256").value_or(""));
     }
     if (kind_ == "bytes") return Text(actual_.as_bytes() == nullptr ? "no bytes" : Hex(actual_.as_bytes()->data));
@@ -130,7 +130,7 @@ class Comparison {
     if (DTypeName(t->dtype) != dtype) return where_ + ": wrong dtype " + std::string(DTypeName(t->dtype));
     const auto bytes = load_(*t);
     if (!bytes) return where_ + ": " + bytes.error().ToString();
-    return Same(Sha256(*bytes), want_.GetString("sha256").value_or(""));
+    return Same(Sha256Hex(*bytes), want_.GetString("sha256").value_or(""));
   }
 
   std::string Namespace() const {

@@ -155,5 +155,13 @@ TEST(LegacyViewTest, WhatNoRuleDividesIsRefused) {
   EXPECT_THAT(SeeLegacy(source, {}), IsError(ErrorCode::kUnsupported, HasSubstr("decoder.adapter.weight")));
 }
 
+TEST(LegacyViewTest, ExpertsAreRefused) {
+  Catalog source = LegacySource({});
+  const std::string path = "model/decoder.layers.0.mlp.experts.linear_fc1.weight0";
+  for (auto& [name, file] : source.objects) SetAt(&file, path, LegacyTensorAt(&source, name, path, DType::kBF16, {4, 4}));
+  source.SortEntries();
+  EXPECT_THAT(SeeLegacy(source, {}), IsError(ErrorCode::kUnsupported, HasSubstr("mixture of experts")));
+}
+
 }  // namespace
 }  // namespace crossdock::dialects::mcore

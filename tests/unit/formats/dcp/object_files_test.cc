@@ -3,10 +3,10 @@
 
 #include <map>
 
+#include "base/sha256.h"
 #include "formats/torch_zip/torch_file.h"
 #include "io/memory_storage.h"
 #include "result_matchers.h"
-#include "sha256.h"
 
 namespace crossdock::formats::dcp {
 namespace {
@@ -24,7 +24,7 @@ std::unique_ptr<io::MemoryStorage> With(const std::map<std::string, std::string>
 std::string Integrity(const std::string& files, const std::string& algorithm = "sha256") {
   return R"({"algorithm": ")" + algorithm + R"(", "files": {)" + files + "}}";
 }
-std::string Line(const std::string& name, const std::string& content) { return "\"" + name + "\": \"" + Sha256(content) + "\""; }
+std::string Line(const std::string& name, const std::string& content) { return "\"" + name + "\": \"" + Sha256Hex(content) + "\""; }
 
 TEST(ObjectFiles, ComparesTheChecksumsOfIntegrity) {
   const auto storage = With({{"a.json", "alpha"}, {"__0_0.distcp", "data"}, {"integrity.json", Integrity(Line("a.json", "alpha") + ", " + Line("__0_0.distcp", "unread"))}});

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/dcp/plain_state.h"
 
+#include "base/sha256.h"
 #include "formats/dcp/dcp.h"
 #include "io/memory_storage.h"
 #include "result_matchers.h"
-#include "sha256.h"
 #include "unit/formats/dcp/stored_tensor.h"
 #include "unit/formats/golden_value.h"
 
@@ -34,7 +34,7 @@ TEST(PlainDcp, EveryTensorOfFsdp2IsReadBitForBit) {
     ASSERT_GE(at, 0) << *key.as_string();
     EXPECT_EQ(reader->catalog().entries[static_cast<std::size_t>(at)].chunks.size(), 2U);
     ASSERT_OK_AND_ASSIGN(const std::string data, ReadWhole(*storage, *reader, at));
-    EXPECT_EQ(Sha256(data), want.GetString("sha256").value()) << *key.as_string();
+    EXPECT_EQ(Sha256Hex(data), want.GetString("sha256").value()) << *key.as_string();
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/sha256.h"
 #include "formats/dcp/dcp.h"
 #include "result_matchers.h"
-#include "sha256.h"
 #include "unit/formats/dcp/stored_tensor.h"
 #include "unit/formats/golden_value.h"
 
@@ -34,7 +34,7 @@ TEST_P(GoldenDcp, EveryTensorIsReadBitForBit) {
     EXPECT_EQ(DTypeName(entry.dtype), want.GetString("dtype").value());
     EXPECT_TRUE(Value::MakeList(ValueList(entry.shape.begin(), entry.shape.end())).Equals(*want.Find("shape"))) << name;
     ASSERT_OK_AND_ASSIGN(const std::string data, ReadWhole(*storage, *reader, index));
-    EXPECT_EQ(Sha256(data), want.GetString("sha256").value()) << name;
+    EXPECT_EQ(Sha256Hex(data), want.GetString("sha256").value()) << name;
   }
   EXPECT_EQ(catalog.entries.size(), expected.Find("tensors")->as_dict()->items.size());
 }

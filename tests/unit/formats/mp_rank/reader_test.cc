@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/sha256.h"
 #include "formats/mp_rank/mp_rank.h"
 #include "formats/torch_zip/torch_file.h"
 #include "io/memory_storage.h"
 #include "result_matchers.h"
-#include "sha256.h"
 #include "unit/formats/dcp/stored_tensor.h"
 #include "unit/formats/golden_value.h"
 
@@ -62,7 +62,7 @@ TEST_P(GoldenMpRank, EveryTensorIsReadAsTorchSeesIt) {  // user cases B12, B78
     for (const Chunk& chunk : entry.chunks) boxes.push_back(chunk.box);
     EXPECT_THAT(CheckCover(entry.shape, boxes), IsOk()) << name;
     ASSERT_OK_AND_ASSIGN(const std::string data, ReadWhole(*storage, *reader, index));
-    EXPECT_EQ(Sha256(data), want.GetString("sha256").value()) << name;
+    EXPECT_EQ(Sha256Hex(data), want.GetString("sha256").value()) << name;
   }
   EXPECT_EQ(catalog.entries.size() + small, expected.as_dict()->items.size());
 }

@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <map>
 
+#include "base/sha256.h"
 #include "formats/torch_zip/torch_file.h"
 #include "io/memory_storage.h"
 #include "result_matchers.h"
-#include "sha256.h"
 #include "unit/formats/golden_value.h"
 
 namespace crossdock::formats::zarr {
@@ -124,7 +124,7 @@ TEST(MegatronZarr, ReadsWhatMegatronCore012Wrote) {
     const Value* row = tensors->Find(entry.name);
     ASSERT_NE(row, nullptr) << entry.name;
     EXPECT_EQ(DTypeName(entry.dtype), row->GetString("dtype")) << entry.name;
-    EXPECT_EQ(Sha256(Assemble(*storage, catalog, entry)), row->GetString("sha256")) << entry.name;
+    EXPECT_EQ(Sha256Hex(Assemble(*storage, catalog, entry)), row->GetString("sha256")) << entry.name;
   }
   EXPECT_EQ(catalog.objects.at("common").GetInt("iteration"), 20);
   EXPECT_EQ(catalog.object_refs.size(), 4U);
