@@ -128,4 +128,6 @@ Value ParseArgument(std::string_view text) {
   return Value(text);
 }
 
+bool TiesEmbeddings(const Value& args) { return !args.GetBool("untie_embeddings_and_output_weights").value_or(false); }
+
 }  // namespace crossdock::dialects::mcore

@@ -41,4 +41,7 @@ struct StoredArgs {
 /// "--set ARG=VALUE": True, False, None, a number, else a string.
 [[nodiscard]] Value ParseArgument(std::string_view text);
 
+/// Whether embedding and head are one weight: Megatron's default where the arguments do not say.
+[[nodiscard]] bool TiesEmbeddings(const Value& args);
+
 }  // namespace crossdock::dialects::mcore

@@ -5,6 +5,7 @@
 #include <array>
 #include <vector>
 
+#include "dialects/mcore/args.h"
 #include "dialects/mcore/bucket_keys.h"
 #include "dialects/mcore/flat_buffer.h"
 #include "fmt/format.h"
@@ -78,7 +79,7 @@ class Splitter {
 
   /// Embedding and head are one weight on different stages.
   bool IsShared(const LegacyTensor& tensor) const {
-    if (ranks_.pp == 1 || ranks_.args.GetBool("untie_embeddings_and_output_weights").value_or(true)) return false;
+    if (ranks_.pp == 1 || !TiesEmbeddings(ranks_.args)) return false;
     return tensor.name.ends_with("embedding.word_embeddings.weight") || tensor.name.ends_with("output_layer.weight") || tensor.meaning.head_copy;
   }
 

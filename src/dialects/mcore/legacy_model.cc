@@ -19,7 +19,12 @@ class Walker {
   Status Walk(const Value& value, const std::string& name, int depth) {
     if (const TensorValue* tensor = value.as_tensor()) return Take(*tensor, name);
     const Value::Dict* dict = value.as_dict();
-    if (dict == nullptr || depth > kMostNesting) {
+    if (dict != nullptr && depth > kMostNesting) {
+      return MakeError(ErrorCode::kCorrupt, "a model's dict is nested deeper than any module")
+          .WithPath(rank_.dir)
+          .WithExpected(std::to_string(kMostNesting) + " levels at most");
+    }
+    if (dict == nullptr) {
       if (name.ends_with("_extra_state")) ++shard_.extra_states;
       return OkStatus();  // None, BytesIO: no parameters
     }

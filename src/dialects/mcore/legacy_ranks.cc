@@ -27,7 +27,7 @@ std::vector<int> NumbersOf(std::string_view name) {
   while (!rest.empty()) {
     int number = 0;
     const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
-    if (error != std::errc{} || number < 0) return {};
+    if (error != std::errc{} || number < 0 || number >= kMostRanks) return {};
     numbers.push_back(number);
     rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
     if (rest.empty()) break;
@@ -103,6 +103,10 @@ Status CheckSameSave(const std::vector<Numbered>& all, const LegacyRanks& sizes)
   return OkStatus();
 }
 
+Error Impossible(const std::vector<Numbered>& all, std::int64_t tp, std::int64_t pp, std::int64_t ep) {
+  return Contradiction(all.front().rank.dir, "parallel sizes of a run", fmt::format("TP {}, PP {}, EP {}", tp, pp, ep));
+}
+
 /// Without arguments the names have to do: a second number is taken for the stage.
 void SizesByNames(const std::vector<Numbered>& all, LegacyRanks* out) {
   for (const Numbered& one : all) {
@@ -131,13 +135,12 @@ Result<LegacyRanks> FindLegacyRanks(const Catalog& catalog) {
     const std::int64_t tp = SizeOf(out.args, "tensor_model_parallel_size");
     const std::int64_t pp = SizeOf(out.args, "pipeline_model_parallel_size");
     const std::int64_t ep = SizeOf(out.args, "expert_model_parallel_size");
-    if (tp > kMostRanks || pp > kMostRanks || ep > kMostRanks || tp * pp > kMostRanks) {
-      return Contradiction(all.front().rank.dir, "parallel sizes of a run", fmt::format("TP {}, PP {}, EP {}", tp, pp, ep));
-    }
+    if (tp > kMostRanks || pp > kMostRanks || ep > kMostRanks) return Impossible(all, tp, pp, ep);
     out.tp = static_cast<int>(tp);
     out.pp = static_cast<int>(pp);
     out.ep = static_cast<int>(ep);
   }
+  if (std::int64_t{out.tp} * out.pp > kMostRanks) return Impossible(all, out.tp, out.pp, out.ep);
   CROSSDOCK_RETURN_IF_ERROR(Assign(&all, out));
   CROSSDOCK_RETURN_IF_ERROR(CheckSameSave(all, out));
   for (Numbered& one : all) out.ranks.push_back(std::move(one.rank));

@@ -73,7 +73,7 @@ class Converter {
     args_ = stored->args;
     layers_ = *layers;
     spec_ = LayerSpecOf(args_);
-    tied_ = !args_.GetBool("untie_embeddings_and_output_weights").value_or(false);
+    tied_ = TiesEmbeddings(args_);
     return OkStatus();
   }
 

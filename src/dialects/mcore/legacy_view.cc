@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "dialects/mcore/args.h"
 #include "dialects/mcore/common_state.h"
 #include "dialects/mcore/cut_table.h"
 #include "dialects/mcore/extra_state.h"
@@ -157,7 +158,7 @@ class Merger {
   /// A tied model keeps the embedding a second time on its last stage, as the head.
   bool IsCopy(const LegacyTensor& tensor, const std::string& key) const {
     if (tensor.meaning.head_copy) return true;
-    return key == kHead && !ranks_.args.as_dict()->items.empty() && !Flag("untie_embeddings_and_output_weights", false);
+    return key == kHead && !ranks_.args.as_dict()->items.empty() && TiesEmbeddings(ranks_.args);
   }
 
   Status Copy(const std::vector<const LegacyTensor*>& parts) {
@@ -174,6 +175,13 @@ class Merger {
     for (const auto& [key, whole] : whole_) {
       const std::optional<std::int64_t> layer = LayerNumber(key);
       if (!layer) continue;
+      // A name may carry a number that no stage counts (`language_model.decoder.layers.7...`).
+      if (*layer >= layers_) {
+        return MakeError(ErrorCode::kCorrupt, "a parameter's layer is beyond the model's")
+            .WithTensor(key)
+            .WithExpected(fmt::format("fewer than {}", layers_))
+            .WithFound(fmt::format("{}", *layer));
+      }
       std::vector<const Whole*>& stack = stacks[key.substr(key.find('.', std::string_view("decoder.layers.").size()) + 1)];
       stack.resize(static_cast<std::size_t>(layers_), nullptr);
       stack[static_cast<std::size_t>(*layer)] = &whole;

@@ -142,5 +142,14 @@ TEST(ArgsTest, ArgumentsAsText) {
   EXPECT_TRUE(ParseArgument("cosine").Equals(Value("cosine")));
 }
 
+TEST(ArgsTest, EmbeddingsAreTiedUnlessTheArgumentsSayOtherwise) {
+  Value args = Value::MakeDict();
+  EXPECT_TRUE(TiesEmbeddings(args));
+  args.Set("untie_embeddings_and_output_weights", Value(true));
+  EXPECT_FALSE(TiesEmbeddings(args));
+  args.Set("untie_embeddings_and_output_weights", Value(false));
+  EXPECT_TRUE(TiesEmbeddings(args));
+}
+
 }  // namespace
 }  // namespace crossdock::dialects::mcore

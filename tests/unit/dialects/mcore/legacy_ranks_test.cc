@@ -70,5 +70,16 @@ TEST(LegacyRanksTest, WithoutArgumentsTheNamesHaveToDo) {
   EXPECT_EQ(ranks.pp, 2);
 }
 
+TEST(LegacyRanksTest, NumbersOfNamesAreBounded) {
+  for (const char* name : {"mp_rank_2147483647", "mp_rank_00_1048576"}) {
+    Catalog catalog = Directories({name}, 1, 1, 1);
+    for (auto& [file, value] : catalog.objects) value.Erase("args");
+    EXPECT_THAT(FindLegacyRanks(catalog), IsError(ErrorCode::kIncomplete, HasSubstr("no rank's file"))) << name;
+  }
+  Catalog wide = Directories({"mp_rank_65535_65535"}, 1, 1, 1);
+  for (auto& [file, value] : wide.objects) value.Erase("args");
+  EXPECT_THAT(FindLegacyRanks(wide), IsError(ErrorCode::kCorrupt, HasSubstr("parallel sizes")));
+}
+
 }  // namespace
 }  // namespace crossdock::dialects::mcore

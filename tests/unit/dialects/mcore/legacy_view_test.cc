@@ -155,6 +155,36 @@ TEST(LegacyViewTest, WhatNoRuleDividesIsRefused) {
   EXPECT_THAT(SeeLegacy(source, {}), IsError(ErrorCode::kUnsupported, HasSubstr("decoder.adapter.weight")));
 }
 
+/// A tree with one more parameter in every rank, by a name whose layer no stage counts.
+Catalog WithUncountedLayer(const LegacySample& sample) {
+  Catalog source = LegacySource(sample);
+  const std::string path = "model/language_model.decoder.layers.7.mlp.linear_fc2.weight";
+  for (auto& [name, file] : source.objects) SetAt(&file, path, LegacyTensorAt(&source, name, path, DType::kBF16, {16, 24 / sample.tp}));
+  source.SortEntries();
+  return source;
+}
+
+TEST(LegacyViewTest, ALayerThatNoStageCountsIsRefused) {
+  LegacySample whole;
+  whole.tp = 1;
+  whole.pp = 1;
+  whole.counts = {2};
+  EXPECT_THAT(SeeLegacy(WithUncountedLayer(whole), {}), IsError(ErrorCode::kCorrupt, HasSubstr("beyond the model's")));
+}
+
+TEST(LegacyViewTest, AParameterOfTwoStagesIsRefused) {
+  EXPECT_THAT(SeeLegacy(WithUncountedLayer({}), {}), IsError(ErrorCode::kCorrupt, HasSubstr("two stages hold the same parameter")));
+}
+
+TEST(LegacyViewTest, ADictThatIsTooDeepIsRefused) {
+  Catalog source = LegacySource({});
+  std::string path = "model";
+  for (int i = 0; i < 20; ++i) path += "/m";
+  for (auto& [name, file] : source.objects) SetAt(&file, path, LegacyTensorAt(&source, name, path, DType::kBF16, {4}));
+  source.SortEntries();
+  EXPECT_THAT(SeeLegacy(source, {}), IsError(ErrorCode::kCorrupt, HasSubstr("nested deeper")));
+}
+
 TEST(LegacyViewTest, ExpertsAreRefused) {
   Catalog source = LegacySource({});
   const std::string path = "model/decoder.layers.0.mlp.experts.linear_fc1.weight0";
