@@ -42,6 +42,7 @@ int Fail(const Error& error, bool json) {
 /// stdout is data: a reader that has gone away, or a full disk under a redirection, is a failure. Only the disk is told
 /// of: under `| head` the reader has what it wanted.
 int Print(const std::string& text, int status) {
+  errno = 0;
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   if (written) return status;
   if (errno == EPIPE) return ExitStatus(ErrorCode::kIo);

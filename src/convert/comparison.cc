@@ -237,15 +237,15 @@ Result<verify::Comparison> CompareSources(const Source& a, const Source& b, cons
   };
   // Nor are masters, where one side has no place for them.
   const bool masters = HoldsMasters(a.found.kind) && HoldsMasters(b.found.kind);
-  const auto without = [&](const dialects::HubState& hub) {
-    dialects::HubState out = hub;
-    if (!masters) std::erase_if(out.tensors, [](const auto& t) { return t.slot == Slot::kMaster; });
-    return out;
+  dialects::HubState left, right;
+  const auto side = [&](const Source& source, dialects::HubState* copy) -> const dialects::HubState* {
+    if (masters) return &source.hub;
+    *copy = source.hub;
+    std::erase_if(copy->tensors, [](const auto& t) { return t.slot == Slot::kMaster; });
+    return copy;
   };
-  const dialects::HubState left = without(a.hub);
-  const dialects::HubState right = without(b.hub);
-  CROSSDOCK_ASSIGN_OR_RETURN(verify::Comparison out, verify::Compare({a.storage, a.reader.get(), &left, a.label},
-                                                                     {b.storage, b.reader.get(), &right, b.label}, how));
+  CROSSDOCK_ASSIGN_OR_RETURN(verify::Comparison out, verify::Compare({a.storage, a.reader.get(), side(a, &left), a.label},
+                                                                     {b.storage, b.reader.get(), side(b, &right), b.label}, how));
   CROSSDOCK_ASSIGN_OR_RETURN(out.config_differences, CompareConfigs(a.hub, b.hub));
   CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> tokenizers, CompareTokenizers(a, b));
   const bool told = std::ranges::any_of(out.config_differences, [](const auto& d) { return d.key == "model_type"; });

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "expr/lossless_cast.h"
 #include "kernels/cast.h"
 #include "kernels/copy_strided.h"
 
@@ -56,6 +57,10 @@ std::int64_t TransformLoop(const plan::Move& move, const std::byte* from, std::i
   const std::int64_t from_size = ElementSize(move.from);
   const std::int64_t to_size = ElementSize(move.to);
   if (from_stride == 1 && to_stride == 1 && move.ops.size() == 1 && move.ops[0].op == expr::Op::kCast) {
+    if (expr::IsLosslessCast(move.from, move.to)) {
+      kernels::Cast(from, move.from, to, move.to, count);
+      return 0;
+    }
     std::int64_t overflows = 0;
     for (std::int64_t done = 0; done < count; done += kBlock) {  // counted while the block is in the first cache
       const std::int64_t n = std::min(kBlock, count - done);

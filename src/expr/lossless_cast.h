@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file  Which casts keep every value, so that a cast back undoes them. Private to this room.
+/// \file  Which casts keep every value, so that a cast back undoes them and none overflows.
 #pragma once
 
 #include "tensor/dtype.h"

@@ -120,11 +120,13 @@ Status DirStaging::Start(const StagingOptions& options) {
     return OkStatus();
   }
   CROSSDOCK_ASSIGN_OR_RETURN(const bool taken, IsTaken(storage_, places_.target));
-  CROSSDOCK_ASSIGN_OR_RETURN(const bool empty, IsEmptyDir(storage_, places_.target));
-  if (taken && !empty && !options.replace) {
-    return MakeError(ErrorCode::kUsage, "the target exists already")
-        .WithPath(places_.target)
-        .WithHint("choose another target, or replace this one with --force");
+  if (taken && !options.replace) {
+    CROSSDOCK_ASSIGN_OR_RETURN(const bool empty, IsEmptyDir(storage_, places_.target));
+    if (!empty) {
+      return MakeError(ErrorCode::kUsage, "the target exists already")
+          .WithPath(places_.target)
+          .WithHint("choose another target, or replace this one with --force");
+    }
   }
   return MakeStagingDir(options.resume);
 }

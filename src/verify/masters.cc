@@ -52,6 +52,7 @@ Status CheckMasters(const Side& side, std::span<const MasterPair> pairs, const M
   Evaluator evaluator(side);
   std::vector<std::byte> param;
   std::vector<std::byte> master;
+  std::vector<std::byte> rounded;
   std::int64_t done = 0;
   for (const MasterPair& pair : pairs) {
     const dialects::HubTensor weight{pair.name, Slot::kParam, pair.param_dtype, pair.shape, pair.param};
@@ -62,7 +63,7 @@ Status CheckMasters(const Side& side, std::span<const MasterPair> pairs, const M
       if (options.stop.stop_requested()) return MakeError(ErrorCode::kCancelled, "interrupted while master weights were compared");
       CROSSDOCK_RETURN_IF_ERROR(evaluator.Evaluate(weight, box, param));
       CROSSDOCK_RETURN_IF_ERROR(evaluator.Evaluate(copy, box, master));
-      std::vector<std::byte> rounded(param.size());
+      rounded.resize(param.size());
       kernels::Cast(master.data(), pair.master_dtype, rounded.data(), pair.param_dtype, box.count());
       CountTile(param, rounded, pair.param_dtype, at, &found);
       at += box.count();

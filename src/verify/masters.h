@@ -3,7 +3,7 @@
 /// not recorded, every master weight must round to its model weight.
 /// A trainer copies masters into the model after each step, rounded to nearest even (torch's `.to()`); a master under another
 /// parameter's name differs in nearly all elements. Equal dtypes must have equal bits; a NaN matches any NaN.
-/// Reads both once. Memory: two tiles, whatever the model's size. Threads: used by one thread.
+/// Reads both once. Memory: three tiles, whatever the model's size. Threads: used by one thread.
 #pragma once
 
 #include <cstdint>

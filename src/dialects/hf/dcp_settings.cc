@@ -13,6 +13,8 @@
 namespace crossdock::dialects::hf {
 namespace {
 
+constexpr std::string_view kConsumedSamples = "consumed_train_samples";
+
 const Value::Dict* DictOf(const Catalog& source, const char* name) {
   const auto found = source.objects.find(name);
   return found == source.objects.end() ? nullptr : found->second.as_dict();
@@ -50,23 +52,21 @@ Value HubNames(const Value& params, const NameIndex& names) {
 
 /// Flattened state dicts have a group a parameter: those with equal settings are one.
 ValueList JoinFlattened(const std::map<std::string, Value>& by_name, const NameIndex& names) {
-  ValueList groups;
+  std::vector<std::pair<const Value*, ValueList>> joined;  // settings, members
   for (const auto& [name, settings] : by_name) {
     const auto found = names.Find(name, true);
     if (!found) continue;
-    const auto same = std::ranges::find_if(groups, [&](const Value& group) {
-      Value bare = group;
-      bare.Erase("params");
-      return bare.Equals(settings);
-    });
-    if (same != groups.end()) {
-      ValueList members = *same->Find("params")->as_sequence();
-      members.emplace_back(found->hub);
-      same->Set("params", Value::MakeList(std::move(members)));
-      continue;
+    const auto same = std::ranges::find_if(joined, [&](const auto& group) { return group.first->Equals(settings); });
+    if (same == joined.end()) {
+      joined.push_back({&settings, {Value(found->hub)}});
+    } else {
+      same->second.emplace_back(found->hub);
     }
-    Value group = settings;
-    group.Set("params", Value::MakeList({Value(found->hub)}));
+  }
+  ValueList groups;
+  for (auto& [settings, members] : joined) {
+    Value group = *settings;
+    group.Set("params", Value::MakeList(std::move(members)));
     groups.push_back(std::move(group));
   }
   return groups;
@@ -206,12 +206,19 @@ ValueList ReadParamGroups(const Catalog& source, const NameIndex& names) {
   return groups;
 }
 
+bool IsRootCounter(std::string_view key) {
+  return key == "step" || key == "global_step" || key == "iteration" || key == "train_state.step" || key == kConsumedSamples;
+}
+
 Counters ReadRootCounters(const Catalog& source) {
   Counters counters;
   ForEachObject(source, [&](const std::string& key, const Value& value) {
-    const bool step = key == "step" || key == "global_step" || key == "iteration" || key == "train_state.step";
-    if (step && !counters.step) counters.step = Whole(value);
-    if (key == "consumed_train_samples") counters.consumed_train_samples = Whole(value);
+    if (!IsRootCounter(key)) return;
+    if (key == kConsumedSamples) {
+      counters.consumed_train_samples = Whole(value);
+    } else if (!counters.step) {
+      counters.step = Whole(value);
+    }
   });
   return counters;
 }

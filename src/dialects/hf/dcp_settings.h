@@ -2,10 +2,11 @@
 /// \file  An optimizer's settings and counters in plain PyTorch DCP: read into HubState's words, and made for writing.
 /// Reference: torch 2.15, torch/optim/adamw.py (what a group holds), torch/distributed/checkpoint/state_dict.py (`params` are
 /// names). HubState::extras: `param_groups` is a list of dicts in torch's words, `params` in hub names; extras_words "torch".
-/// Errors: kCorrupt (steps that differ), kUsage (settings that nobody says). Threads: pure functions.
+/// Errors: kUnsupported (steps that differ), kCorrupt (a step that is no whole number), kUsage (settings that nobody says). Threads: pure functions.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dialects/dialect.h"
@@ -19,6 +20,8 @@ namespace crossdock::dialects::hf {
 /// The groups that `source` says, in order, or an empty list.
 [[nodiscard]] ValueList ReadParamGroups(const Catalog& source, const NameIndex& names);
 
+/// Counters that training scripts keep beside the model.
+[[nodiscard]] bool IsRootCounter(std::string_view key);
 /// `step`, `consumed_train_samples` and the like at the root of the state dict.
 [[nodiscard]] Counters ReadRootCounters(const Catalog& source);
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "dialects/hf/claim.h"
 #include "dialects/hf/dcp_keys.h"
@@ -205,8 +204,7 @@ class View {
   void LeaveObjects(HubState* hub) const {
     for (const ObjectRef& ref : source_.object_refs) {
       const auto state = ParseStateKey(ref.name);
-      const bool used = ParseGroupKey(ref.name) || (state && state->kind == StateKind::kStep) || ref.name == "step" || ref.name == "global_step" ||
-                        ref.name == "iteration" || ref.name == "train_state.step" || ref.name == "consumed_train_samples";
+      const bool used = ParseGroupKey(ref.name) || (state && state->kind == StateKind::kStep) || IsRootCounter(ref.name);
       if (!used) AddLeftOut(&hub->left_out, ref.name, "an object of the training script", ref.bytes.length);
     }
   }

@@ -20,6 +20,7 @@
 namespace crossdock::dialects::mcore {
 
 inline constexpr std::array<std::string_view, 3> kBucketStates = {"param", "exp_avg", "exp_avg_sq"};
+inline constexpr std::array kBucketSlots = {Slot::kMaster, Slot::kAdamMu, Slot::kAdamNu};  ///< what they hold
 
 struct BucketKey {
   std::string chained;          ///< "chained_0." or empty

@@ -5,6 +5,15 @@
 #include "fmt/format.h"
 
 namespace crossdock::dialects::mcore {
+namespace {
+
+/// Linear layers and norms; the grouped experts name theirs otherwise.
+bool IsTransformerEngine(std::string_view module) {
+  const std::string_view last = module.substr(module.rfind('.') + 1);
+  return (last.starts_with("linear_") || last.ends_with("norm")) && module.find(".experts.") == std::string_view::npos;
+}
+
+}  // namespace
 
 Value EmptyExtraState() {
   TensorValue tensor;
@@ -21,6 +30,7 @@ std::map<std::string, Value> EmptyExtraStates(const std::vector<Entry>& entries,
   for (const Entry& entry : entries) {
     if (ParseTensorKey(entry.name).kind != TensorKey::Kind::kModel || !entry.name.starts_with("decoder.")) continue;
     const std::string module = entry.name.substr(0, entry.name.rfind('.'));
+    if (!IsTransformerEngine(module)) continue;
     if (HasLayerAxis(entry.name)) {
       for (std::int64_t i = 0; i < layers; ++i) objects[fmt::format("object:{}._extra_state/shard_{}_{}", module, i, layers)] = EmptyExtraState();
     } else {

@@ -17,7 +17,6 @@ namespace {
 
 using expr::Expr;
 
-constexpr std::array kSlots = {Slot::kMaster, Slot::kAdamMu, Slot::kAdamNu};  // in the order of kBucketStates
 constexpr const char* kLeaveBehind = "--no-optim leaves the optimizer state behind";
 
 /// The file's dict; of chained optimizers, the only member that is there.
@@ -106,7 +105,7 @@ class Splitter {
       for (std::size_t i = 0; i < members.size(); ++i) {
         Result<Expr> part = OutOfBuffer(layout, flats[s], i, Param(*members[i]).shape);
         if (!part) return std::move(std::move(part).error()).WithTensor(members[i]->name).WithHint(kLeaveBehind);
-        out_.params[members[i]->entry][static_cast<std::size_t>(kSlots[s])] = *std::move(part);
+        out_.params[members[i]->entry][static_cast<std::size_t>(kBucketSlots[s])] = *std::move(part);
       }
     }
     return OkStatus();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dialects/mcore/legacy_keys.h"
+#include "dialects/mcore/keys.h"
 
 #include <array>
 #include <charconv>
@@ -11,10 +12,6 @@ namespace {
 using Renaming = std::pair<std::string_view, std::string_view>;
 
 /// Of a layer's parameter: the first row whose left side begins the name.
-constexpr std::array kLayerNames = {
-    Renaming{"input_layernorm.", "self_attention.linear_qkv.layer_norm_"},
-    Renaming{"pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_"},
-};
 constexpr std::array kOldLayerNames = {
     Renaming{"input_layernorm.", "self_attention.linear_qkv.layer_norm_"},
     Renaming{"input_norm.", "self_attention.linear_qkv.layer_norm_"},
@@ -82,7 +79,7 @@ LegacyName ParseLegacyName(std::string_view name) {
   }
   if (const auto layer = name.starts_with(kLayers) ? Numbered(name.substr(kLayers.size())) : std::nullopt) {
     out.layer = layer->first;
-    out.key = Renamed(layer->second, kLayerNames);
+    out.key = WithFusedNorms(layer->second);
     return out;
   }
   out.key = std::string(name);

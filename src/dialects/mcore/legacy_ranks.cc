@@ -5,6 +5,7 @@
 #include <charconv>
 #include <tuple>
 
+#include "dialects/mcore/legacy_names.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 
@@ -52,10 +53,6 @@ std::vector<Numbered> List(const Catalog& catalog) {
 }
 
 std::int64_t SizeOf(const Value& args, std::string_view name) { return std::max<std::int64_t>(args.GetInt(name).value_or(1), 1); }
-
-std::string DirName(std::int64_t tensor, std::int64_t pipeline, bool stages) {
-  return stages ? fmt::format("{}{:02}_{:03}", kPrefix, tensor, pipeline) : fmt::format("{}{:02}", kPrefix, tensor);
-}
 
 Error Contradiction(const std::string& dir, std::string expected, std::string found) {
   return MakeError(ErrorCode::kCorrupt, "a rank's directory contradicts the arguments that are stored in it")
@@ -157,7 +154,7 @@ Result<LegacyRanks> FindLegacyRanks(const Catalog& catalog) {
       if (at < out.ranks.size() && out.ranks[at].pipeline == pipeline && out.ranks[at].tensor == tensor) {
         ++at;
       } else if (missing.size() < 8) {
-        missing.push_back(DirName(tensor, pipeline, out.pp > 1));
+        missing.push_back(RankDirName(tensor, pipeline, out.pp));
       }
     }
   }

@@ -17,12 +17,12 @@ std::vector<Box> BoxesOf(const Entry& entry, int tp, int rank, std::int64_t laye
   std::vector<Box> out;
   for (const Chunk& chunk : entry.chunks) {
     if (chunk.shard % tp != rank) continue;
-    Box box = chunk.box;
-    if (layer >= 0) {
-      if (layer < box.offsets[0] || layer >= box.offsets[0] + box.sizes[0]) continue;
-      box = {WithoutFirst(box.offsets), WithoutFirst(box.sizes)};
+    const Box& box = chunk.box;
+    if (layer < 0) {
+      out.push_back(box);
+    } else if (layer >= box.offsets[0] && layer < box.offsets[0] + box.sizes[0]) {
+      out.push_back({WithoutFirst(box.offsets), WithoutFirst(box.sizes)});
     }
-    out.push_back(std::move(box));
   }
   std::ranges::sort(out);
   return out;

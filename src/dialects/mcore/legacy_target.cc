@@ -6,12 +6,14 @@
 #include <map>
 
 #include "dialects/mcore/args.h"
+#include "dialects/mcore/bucket_keys.h"
 #include "dialects/mcore/common_state.h"
 #include "dialects/mcore/extra_state.h"
 #include "dialects/mcore/flat_buffer.h"
 #include "dialects/mcore/keys.h"
 #include "dialects/mcore/legacy_names.h"
 #include "dialects/mcore/legacy_optimizer.h"
+#include "dialects/mcore/legacy_ranks.h"
 #include "dialects/mcore/legacy_shards.h"
 #include "fmt/format.h"
 #include "layout/bucket_layout.h"
@@ -20,16 +22,13 @@
 namespace crossdock::dialects::mcore {
 namespace {
 
-constexpr std::string_view kModelFile = "model_optim_rng.pt";
-constexpr std::string_view kDistributedFile = "distrib_optim.pt";
 constexpr std::string_view kEmbedding = "embedding.word_embeddings.weight";
 constexpr std::string_view kHead = "output_layer.weight";
-constexpr std::array kStates = {Slot::kMaster, Slot::kAdamMu, Slot::kAdamNu};
 
 /// Entry indices of one model key: the parameter and its optimizer states, -1 = absent.
 struct Source {
   std::int32_t param = -1;
-  std::array<std::int32_t, kStates.size()> states = {-1, -1, -1};
+  std::array<std::int32_t, kBucketSlots.size()> states = {-1, -1, -1};
 };
 
 /// A parameter of one chunk of one rank.
@@ -82,11 +81,11 @@ class Converter {
       const Entry& entry = global_.catalog.entries[i];
       const TensorKey key = ParseTensorKey(entry.name);
       const auto index = static_cast<std::int32_t>(i);
-      const auto state = std::ranges::find(kStates, key.slot.value_or(Slot::kParam));
+      const auto state = std::ranges::find(kBucketSlots, key.slot.value_or(Slot::kParam));
       if (key.kind == TensorKey::Kind::kModel) {
         sources_[key.model_key].param = index;
-      } else if (key.kind == TensorKey::Kind::kState && state != kStates.end()) {
-        sources_[key.model_key].states[static_cast<std::size_t>(state - kStates.begin())] = index;
+      } else if (key.kind == TensorKey::Kind::kState && state != kBucketSlots.end()) {
+        sources_[key.model_key].states[static_cast<std::size_t>(state - kBucketSlots.begin())] = index;
       } else {
         return MakeError(ErrorCode::kUnsupported, "the legacy form has no place for this optimizer state").WithTensor(entry.name)
             .WithHint("write `--to megatron`, or leave the state behind with --no-optim");
@@ -156,7 +155,7 @@ class Converter {
 
   Status AddRank(int stage, int rank, const std::vector<ModelChunk>& chunks) {
     const std::string dir = RankDirName(rank, stage, layout_.pp);
-    file_ = dir + "/" + std::string(kModelFile);
+    file_ = dir + "/" + std::string(kLegacyModelFile);
     rank_ = rank;
     shard_ = stage * layout_.tp + rank;
     Value object = Value::MakeDict();
@@ -246,7 +245,7 @@ class Converter {
   // ---- distrib_optim.pt ----
 
   Status AddBuffers(const std::string& dir, const std::vector<ModelChunk>& chunks) {
-    file_ = dir + "/" + std::string(kDistributedFile);
+    file_ = dir + "/" + std::string(kLegacyDistributedFile);
     Value object = Value::MakeDict();
     object.Set("buckets_coalesced", Value(true));
     std::int64_t buffer = 0;
@@ -276,10 +275,9 @@ class Converter {
     const Value types = Value::MakeTuple({Value(dtype), Value(DType::kF32)});
     const std::string place = fmt::format("{}/(torch.{}, torch.float32)/", buffer, dtype == DType::kBF16 ? "bfloat16" : "float16");
     Value states = Value::MakeDict();
-    constexpr std::array kNames = {"param", "exp_avg", "exp_avg_sq"};
-    for (std::size_t at = 0; at < kNames.size(); ++at) {
+    for (std::size_t at = 0; at < kBucketStates.size(); ++at) {
       CROSSDOCK_ASSIGN_OR_RETURN(LegacyShard flat, Flat(chunk, places, at));
-      states.Set(kNames[at], Push(place + kNames[at], DType::kF32, std::move(flat)));
+      states.Set(kBucketStates[at], Push(place + std::string(kBucketStates[at]), DType::kF32, std::move(flat)));
     }
     states.Set("numel_unpadded", Value(places.total_unpadded()));
     Value out = Value::MakeDict();

@@ -52,21 +52,23 @@ LayerSpec LayerSpecOf(const Value& args) {
 }
 
 Result<RegistrationPlace> PlaceOf(std::string_view name, LayerSpec spec) {
-  const Error unknown = MakeError(ErrorCode::kUnsupported, "the optimizer's buffers hold a parameter whose place is not known")
-                            .WithTensor(std::string(name))
-                            .WithExpected("parameters of a dense GPTModel")
-                            .WithHint("save the run again with --dist-ckpt-optim-fully-reshardable (Megatron-Core 0.15 or newer), or leave the state behind with --no-optim");
+  const auto unknown = [&]() -> Error {
+    return MakeError(ErrorCode::kUnsupported, "the optimizer's buffers hold a parameter whose place is not known")
+        .WithTensor(std::string(name))
+        .WithExpected("parameters of a dense GPTModel")
+        .WithHint("save the run again with --dist-ckpt-optim-fully-reshardable (Megatron-Core 0.15 or newer), or leave the state behind with --no-optim");
+  };
   for (std::size_t i = 0; i < kOutside.size(); ++i) {
     if (name == kOutside[i].first) return RegistrationPlace{kOutside[i].second, 0, static_cast<int>(i)};
   }
   const std::optional<std::int64_t> layer = LayerNumber(name);
-  if (!layer) return unknown;
+  if (!layer) return unknown();
   std::string_view rest = name.substr(std::string_view("decoder.layers.").size());
   rest.remove_prefix(rest.find('.') + 1);
   const bool local = spec == LayerSpec::kLocal;
-  if (!local && WithFusedNorms(rest) != rest) return unknown;
+  if (!local && WithFusedNorms(rest) != rest) return unknown();
   const auto found = std::find(kInLayer.begin(), kInLayer.end(), local ? WithOwnNorms(rest) : std::string(rest));
-  if (found == kInLayer.end()) return unknown;
+  if (found == kInLayer.end()) return unknown();
   return RegistrationPlace{1, *layer, static_cast<int>(found - kInLayer.begin())};
 }
 

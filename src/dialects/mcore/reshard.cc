@@ -218,10 +218,7 @@ class Resharder {
     const auto is_extra = [](const auto& item) { return ClassifyObject(item.first) == ObjectKind::kExtraState; };
     if (std::none_of(target_.catalog.objects.begin(), target_.catalog.objects.end(), is_extra)) return;
     for (auto& [name, value] : EmptyExtraStates(target_.catalog.entries, layers_)) {
-      const std::string_view module = std::string_view(name).substr(0, name.find("._extra_state"));
-      const std::string_view last = module.substr(module.rfind('.') + 1);
-      const bool te = (last.starts_with("linear_") || last.ends_with("norm")) && module.find(".experts.") == std::string_view::npos;
-      if (te && target_.catalog.objects.emplace(name, std::move(value)).second) ++remade_;
+      if (target_.catalog.objects.emplace(name, std::move(value)).second) ++remade_;
     }
   }
 

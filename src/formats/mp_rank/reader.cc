@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 
 #include "formats/dcp/object_files.h"
@@ -17,17 +16,6 @@ namespace {
 constexpr std::int64_t kMostChunks = std::int64_t{1} << 22U;     // of one file
 constexpr std::int64_t kLargestLoaded = std::int64_t{1} << 20U;  // bytes of a tensor that travels with the object
 constexpr std::int64_t kMostLoaded = std::int64_t{64} << 20U;    // bytes of all such tensors of a file
-
-/// The iteration in a directory's name: `iter_0000020` is 20, `release` is 0.
-std::optional<std::int64_t> StepOf(const std::string& dir) {
-  const std::string name = io::BaseName(dir);
-  if (name == "release") return 0;
-  std::int64_t step = 0;
-  if (!name.starts_with("iter_")) return std::nullopt;
-  const auto [end, error] = std::from_chars(name.data() + 5, name.data() + name.size(), step);
-  if (error != std::errc{} || end != name.data() + name.size()) return std::nullopt;
-  return step;
-}
 
 /// State that belongs to the object rather than to the tensors: see FORMAT.md, "What we read".
 bool IsSmallState(std::string_view file, std::string_view path, const TensorValue& tensor) {
@@ -104,7 +92,7 @@ Result<Catalog> ReadCatalog(io::Storage& storage, const std::string& dir) {
   std::error_code ignored;
   const auto absolute = std::filesystem::absolute(dir.empty() ? "." : dir, ignored);
   catalog.root = ignored ? dir : absolute.lexically_normal().string();
-  catalog.step = StepOf(catalog.root);
+  catalog.step = dcp::StepOfIteration(catalog.root);
   CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<RankDir> ranks, ListRankDirs(storage, catalog.root));
   for (const RankDir& rank : ranks) {
     CROSSDOCK_RETURN_IF_ERROR(FileReader(storage, rank.name, kModelFile, &catalog).Read());

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <unordered_map>
 
 #include "base/checked_math.h"
 #include "formats/placed_reader.h"
@@ -64,16 +65,22 @@ class Builder {
     }
     auto sharding = ParseJson(text->second);
     if (!sharding) return std::move(sharding).error().WithPath(path);
+    Places places;
+    if (const Value::Dict* dict = sharding->as_dict()) {
+      for (const auto& [key, place] : dict->items) places.emplace(*key.as_string(), &place);
+    }
     for (const HeaderTensor& tensor : header.tensors) {
-      CROSSDOCK_ASSIGN_OR_RETURN(const Dims offsets, OffsetsOf(*sharding, tensor, path));
+      CROSSDOCK_ASSIGN_OR_RETURN(const Dims offsets, OffsetsOf(places, tensor, path));
       CROSSDOCK_RETURN_IF_ERROR(AddPart(tensor, offsets, number, header.data_start, path));
     }
     return OkStatus();
   }
 
-  static Result<Dims> OffsetsOf(const Value& sharding, const HeaderTensor& tensor, const std::string& path) {
-    const Value* place = sharding.Find(tensor.name);
-    const Value* saved = place == nullptr ? nullptr : place->Find("saved_offsets");
+  using Places = std::unordered_map<std::string_view, const Value*>;
+
+  static Result<Dims> OffsetsOf(const Places& places, const HeaderTensor& tensor, const std::string& path) {
+    const auto place = places.find(tensor.name);
+    const Value* saved = place == places.end() ? nullptr : place->second->Find("saved_offsets");
     const ValueList* list = saved == nullptr ? nullptr : saved->as_sequence();
     const auto malformed = [&](std::string found) {
       return MakeError(ErrorCode::kCorrupt, "a part of a sharded tensor has no usable place").WithPath(path).WithTensor(tensor.name)

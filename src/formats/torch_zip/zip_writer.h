@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file  ZipWriter: the zips torch.load reads, byte by byte: entries STORED, data at multiples of 64.
 /// On disk: FORMAT.md, 2. The content of an entry may be left out (AddHole): only its size and CRC-32 are needed, so the
-/// bytes around a tensor are known without its data. A CRC that comes later still is patched in at `crc_places`. zip64 fields appear only where 32 bits do not suffice, or where an
+/// bytes around a tensor are known without its data. A CRC that comes later still is patched in at the places that PlacesOf tells. zip64 fields appear only where 32 bits do not suffice, or where an
 /// entry's size does not fit.
 /// Invariant: the bytes depend on names, sizes and CRCs only, and every position only on names and sizes.
 /// Threads: one writer, one thread.

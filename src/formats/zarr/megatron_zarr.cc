@@ -65,8 +65,8 @@ class Builder {
   /// Locks alone tell of an array that was there when it was written.
   Status CheckLocks(std::string_view name, const std::vector<io::DirEntry>& all) const {
     const std::string_view key = name.substr(0, name.size() - kLocks.size());
-    const auto is_array = [&](const io::DirEntry& e) { return e.name == key && e.kind == io::FileKind::kDirectory; };
-    if (std::ranges::any_of(all, is_array)) return OkStatus();
+    const auto array = std::ranges::lower_bound(all, key, {}, [](const io::DirEntry& e) { return std::string_view(e.name); });
+    if (array != all.end() && array->name == key && array->kind == io::FileKind::kDirectory) return OkStatus();
     return MakeError(ErrorCode::kIncomplete, "the directory of a tensor is missing, only its lock files are there")
         .WithPath(PathOf(key)).WithTensor(std::string(key))
         .WithHint("copy it from where the checkpoint was saved");
