@@ -188,7 +188,7 @@ class Run {
     CROSSDOCK_RETURN_IF_ERROR(Execute(staging));
     Tell(hooks_, "writing metadata");
     CROSSDOCK_ASSIGN_OR_RETURN(result_.outcome.copied_files, WriteSideFiles(source_, target_, storage_, staging.dir()));
-    CROSSDOCK_RETURN_IF_ERROR(target_.writer->WriteMetadata(storage_, staging.dir()));
+    CROSSDOCK_RETURN_IF_ERROR(target_.writer->WriteMetadata(target_.placement.catalog, storage_, staging.dir()));
     CROSSDOCK_RETURN_IF_ERROR(Prove(staging.dir()));
     if (hooks_.stop.stop_requested()) return MakeError(ErrorCode::kCancelled, "interrupted before the target was put in place");
     if (!result_.equal) return OkStatus();

@@ -13,18 +13,6 @@
 namespace crossdock::convert {
 namespace {
 
-struct Totals {
-  std::int64_t tensors = 0;
-  std::int64_t bytes = 0;
-  void Add(std::int64_t more) {
-    ++tensors;
-    bytes += more;
-  }
-};
-struct SlotTotals {
-  Totals read, written;
-};
-
 std::int64_t BytesOfEntry(const Entry& entry) {
   const Result<std::int64_t> bytes = ByteSize(entry.dtype, entry.shape);
   return bytes ? *bytes : 0;
@@ -41,7 +29,6 @@ std::map<Slot, SlotTotals> CountSlots(const Source& source, const Target& target
   return out;
 }
 
-/// "55 tensors cast from BF16 to F32", for every pair of dtypes that occurs.
 std::vector<std::string> CastLines(const Source& source, const Target& target) {
   std::map<std::pair<DType, DType>, std::int64_t> casts;
   std::int64_t inexact = 0;
@@ -165,15 +152,14 @@ Value SlotJson(const std::map<Slot, SlotTotals>& slots) {
 
 /// What a summary and a plan tell alike.
 struct Shared {
-  std::map<Slot, SlotTotals> slots;
+  const Tally& tally;
   std::vector<dialects::LeftOut> left_out;
-  std::vector<std::string> notices, casts, copied;
+  std::vector<std::string> notices, copied;
   std::vector<FileRef> files;
 };
 
-Shared Collect(const Source& source, const Target& target, const ConvertOptions& options) {
-  return {CountSlots(source, target), AllLeftOut(source, target, options), AllNotices(source, target),
-          CastLines(source, target), CopiedFiles(target), target.AllFiles()};
+Shared Collect(const Source& source, const Target& target, const ConvertOptions& options, const Tally& tally) {
+  return {tally, AllLeftOut(source, target, options), AllNotices(source, target), CopiedFiles(target), target.AllFiles()};
 }
 
 std::string EndsText(const Source& source, const Target& target, const ConvertOptions& options) {
@@ -208,9 +194,9 @@ Value EndsJson(const char* command, const Source& source, const Target& target, 
   to.Set("bytes", SumOf(shared.files));
   out.Set("source", std::move(from));
   out.Set("target", std::move(to));
-  out.Set("slots", SlotJson(shared.slots));
+  out.Set("slots", SlotJson(shared.tally.slots));
   out.Set("left_out", LeftOutJson(shared.left_out));
-  out.Set("casts", StringList(shared.casts));
+  out.Set("casts", StringList(shared.tally.casts));
   out.Set("notices", StringList(shared.notices));
   out.Set("side_files", StringList(shared.copied));
   out.Set("allowed", StringList(options.allow));
@@ -219,10 +205,10 @@ Value EndsJson(const char* command, const Source& source, const Target& target, 
 }
 
 std::string SharedText(const Shared& shared, const ConvertOptions& options) {
-  std::string out = SlotTable(shared.slots);
+  std::string out = SlotTable(shared.tally.slots);
   if (!shared.copied.empty()) out += Section("side files", {fmt::format("{}", fmt::join(shared.copied, ", "))});
   out += Section("left out", LeftOutLines(shared.left_out));
-  out += Section("cast", shared.casts);
+  out += Section("cast", shared.tally.casts);
   out += Section("notices", shared.notices);
   if (!options.allow.empty()) out += Section("allowed", {fmt::format("{}", fmt::join(options.allow, ", "))});
   return out;
@@ -319,8 +305,11 @@ Value StringList(const std::vector<std::string>& lines) {
   return Value::MakeList(std::move(rows));
 }
 
-Report MakeSummary(const Source& source, const Target& target, const ConvertOptions& options, const Outcome& outcome) {
-  const Shared shared = Collect(source, target, options);
+Tally TallyOf(const Source& source, const Target& target) { return {CountSlots(source, target), CastLines(source, target)}; }
+
+Report MakeSummary(const Source& source, const Target& target, const ConvertOptions& options, const Tally& tally,
+                   const Outcome& outcome) {
+  const Shared shared = Collect(source, target, options, tally);
   const double seconds = std::max(outcome.measures.seconds, 1e-9);
   const auto rate = static_cast<std::int64_t>(static_cast<double>(outcome.report.bytes_written) / seconds);
   Report out;
@@ -357,7 +346,8 @@ Report MakeSummary(const Source& source, const Target& target, const ConvertOpti
 }
 
 Report MakePlanReport(const Source& source, const Target& target, const ConvertOptions& options, std::int64_t free_bytes) {
-  const Shared shared = Collect(source, target, options);
+  const Tally tally = TallyOf(source, target);
+  const Shared shared = Collect(source, target, options, tally);
   const std::int64_t needed = SumOf(shared.files);
   Report out;
   out.text = fmt::format("total     {} in {} files; nothing is written by a dry run\n", HumanBytes(needed), shared.files.size());

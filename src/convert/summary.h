@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,8 +33,28 @@ struct Outcome {
   std::optional<std::string> replaced;  ///< --force: the format of what lay at the target before
 };
 
-/// Source, target and everything both sides reported, before and after the run.
-[[nodiscard]] Report MakeSummary(const Source& source, const Target& target, const ConvertOptions& options, const Outcome& outcome);
+struct Totals {
+  std::int64_t tensors = 0;
+  std::int64_t bytes = 0;
+  void Add(std::int64_t more) {
+    ++tensors;
+    bytes += more;
+  }
+};
+struct SlotTotals {
+  Totals read, written;
+};
+
+/// What is counted over all tensors and their expressions: these need not live until the summary is written.
+struct Tally {
+  std::map<Slot, SlotTotals> slots;
+  std::vector<std::string> casts;   ///< "55 tensors cast from BF16 to F32", for every pair of dtypes that occurs
+};
+[[nodiscard]] Tally TallyOf(const Source& source, const Target& target);
+
+/// Source, target and everything both sides reported, before and after the run. Looks at no tensor of either.
+[[nodiscard]] Report MakeSummary(const Source& source, const Target& target, const ConvertOptions& options, const Tally& tally,
+                                 const Outcome& outcome);
 
 /// --dry-run: files and bytes with the total first, stages, what is left out, disk and peak memory needed.
 [[nodiscard]] Report MakePlanReport(const Source& source, const Target& target, const ConvertOptions& options,

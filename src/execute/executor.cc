@@ -211,7 +211,8 @@ Status Execution::SealEmptyChunks() {
     for (std::size_t c = 0; c < entries[e].chunks.size(); ++c) {
       if (entries[e].chunks[c].bytes.length != 0) continue;
       CROSSDOCK_ASSIGN_OR_RETURN(const auto frames,
-                                 shared_.writer.Seal(static_cast<std::int32_t>(e), static_cast<std::int32_t>(c), 0));
+                                 shared_.writer.Seal(shared_.placement.catalog, static_cast<std::int32_t>(e),
+                                                     static_cast<std::int32_t>(c), 0));
       CROSSDOCK_RETURN_IF_ERROR(targets_.WriteFrames(frames));
     }
   }

@@ -251,7 +251,7 @@ Status JoinSums(const SharedWork& shared, const DoneTask& done) {
       if (shared.sums.kinds().digest) sum.digest.length = runs.length();
       const auto crc = shared.sums.Add(output.entry, output.chunk, runs.offset(), runs.length(), sum);
       if (!crc || !shared.placement.wants_crc32) continue;
-      CROSSDOCK_ASSIGN_OR_RETURN(const auto frames, shared.writer.Seal(output.entry, output.chunk, *crc));
+      CROSSDOCK_ASSIGN_OR_RETURN(const auto frames, shared.writer.Seal(shared.placement.catalog, output.entry, output.chunk, *crc));
       CROSSDOCK_RETURN_IF_ERROR(shared.targets.WriteFrames(frames));
     }
   }

@@ -23,7 +23,7 @@ std::string DescribeConcat(const Node& node) {
     }
     out += Describe(node.inputs[i]);
   }
-  return out + fmt::format("; axis {})", node.axis);
+  return out + fmt::format("; axis {})", static_cast<int>(node.axis));
 }
 
 std::string Over(std::string_view operation, const Node& node) {
@@ -37,25 +37,25 @@ std::string DescribeNode(const Node& node) {
     case Op::kReshape:
       return Over("reshape" + ToString(node.shape), node);
     case Op::kTranspose:
-      return Over(fmt::format("transpose[{}]", fmt::join(node.axes, ", ")), node);
+      return Over(fmt::format("transpose[{}]", fmt::join(node.axes(), ", ")), node);
     case Op::kReverse:
-      return Over(fmt::format("reverse[{}]", node.axis), node);
+      return Over(fmt::format("reverse[{}]", static_cast<int>(node.axis)), node);
     case Op::kConcat:
       return DescribeConcat(node);
     case Op::kSlice:
-      return Over("slice" + ToString(Box{node.offsets, node.shape}), node);
+      return Over("slice" + ToString(Box{node.offsets(), node.shape}), node);
     case Op::kPad:
       return Over("pad" + ToString(node.shape), node);
     case Op::kCast:
       return Over(fmt::format("cast[{}]", DTypeName(node.dtype)), node);
     case Op::kScale:
-      return Over(fmt::format("scale[{}]", node.factor), node);
+      return Over(fmt::format("scale[{}]", node.factor()), node);
     case Op::kOffset:
-      return Over(fmt::format("offset[{}]", node.factor), node);
+      return Over(fmt::format("offset[{}]", node.factor()), node);
     case Op::kQuantizeValues:
-      return Over(fmt::format("quantize[{}x{}]", node.block.rows, node.block.cols), node);
+      return Over(fmt::format("quantize[{}x{}]", node.block().rows, node.block().cols), node);
     case Op::kQuantizeScales:
-      return Over(fmt::format("quantize_scales[{}x{}]", node.block.rows, node.block.cols), node);
+      return Over(fmt::format("quantize_scales[{}x{}]", node.block().rows, node.block().cols), node);
   }
   return {};
 }

@@ -111,7 +111,7 @@ Result<Expr> Transpose(Expr in, std::vector<int> axes) {
   auto node = NodeOver(Op::kTranspose, std::move(in));
   const Shape from = node->shape;
   for (std::size_t i = 0; i < axes.size(); ++i) node->shape[i] = from[static_cast<std::size_t>(axes[i])];
-  node->axes = std::move(axes);
+  node->detail = std::move(axes);
   return Expr(std::move(node));
 }
 
@@ -119,7 +119,7 @@ Result<Expr> Reverse(Expr in, int axis) {
   CROSSDOCK_RETURN_IF_ERROR(CheckInput(in));
   CROSSDOCK_RETURN_IF_ERROR(CheckAxis(in, axis));
   auto node = NodeOver(Op::kReverse, std::move(in));
-  node->axis = axis;
+  node->axis = static_cast<std::int8_t>(axis);
   return Expr(std::move(node));
 }
 
@@ -129,11 +129,13 @@ Result<Expr> Concat(std::vector<Expr> in, int axis) {
   CROSSDOCK_RETURN_IF_ERROR(CheckAxis(in.front(), axis));
   auto node = std::make_shared<Node>();
   node->op = Op::kConcat;
-  node->axis = axis;
+  node->axis = static_cast<std::int8_t>(axis);
   node->dtype = in.front()->dtype;
   node->shape = in.front()->shape;
   const auto at = static_cast<std::size_t>(axis);
   std::int64_t end = 0;
+  std::vector<std::int64_t> starts;
+  starts.reserve(in.size());
   for (const Expr& e : in) {
     CROSSDOCK_RETURN_IF_ERROR(CheckInput(e));
     Shape fitted = node->shape;
@@ -146,7 +148,7 @@ Result<Expr> Concat(std::vector<Expr> in, int axis) {
           .WithExpected(std::string(DTypeName(node->dtype)))
           .WithFound(std::string(DTypeName(e->dtype)));
     }
-    node->starts.push_back(end);
+    starts.push_back(end);
     const auto sum = CheckedAdd(end, e->shape[at]);
     if (!sum) return Mismatch("tensors to join are too large", "a size below 2^63", ToString(e->shape));
     end = *sum;
@@ -154,6 +156,7 @@ Result<Expr> Concat(std::vector<Expr> in, int axis) {
   node->shape[at] = end;
   CROSSDOCK_RETURN_IF_ERROR(ElementCount(node->shape));
   node->inputs = std::move(in);
+  node->detail = std::move(starts);
   return Expr(std::move(node));
 }
 
@@ -181,7 +184,7 @@ Result<Expr> Slice(Expr in, Box box) {
                     "offsets " + ToString(box.offsets) + ", sizes " + ToString(box.sizes));
   }
   auto node = NodeOver(Op::kSlice, std::move(in));
-  node->offsets = box.offsets;
+  node->detail = box.offsets;
   node->shape = box.sizes;
   return Expr(std::move(node));
 }
@@ -206,7 +209,7 @@ Result<Expr> Pad(Expr in, Dims before, Shape shape) {
                     ToString(in->shape) + " at " + ToString(before));
   }
   auto node = NodeOver(Op::kPad, std::move(in));
-  node->offsets = before;
+  node->detail = std::move(before);
   node->shape = shape;
   return Expr(std::move(node));
 }
@@ -233,7 +236,7 @@ Result<Expr> Scale(Expr in, double factor) {
   }
   if (factor == 1.0) return in;
   auto node = NodeOver(Op::kScale, std::move(in));
-  node->factor = factor;
+  node->detail = factor;
   return Expr(std::move(node));
 }
 
@@ -249,7 +252,7 @@ Result<Expr> Offset(Expr in, double addend) {
         .WithHint("pad after the offset");
   }
   auto node = NodeOver(Op::kOffset, std::move(in));
-  node->factor = addend;
+  node->detail = addend;
   return Expr(std::move(node));
 }
 
@@ -257,7 +260,7 @@ Result<Expr> QuantizeValues(Expr in, BlockFormat block) {
   CROSSDOCK_RETURN_IF_ERROR(CheckQuantizable(in, block));
   auto node = NodeOver(Op::kQuantizeValues, std::move(in));
   node->dtype = DType::kF8E4M3;
-  node->block = block;
+  node->detail = block;
   return Expr(std::move(node));
 }
 
@@ -266,14 +269,14 @@ Result<Expr> QuantizeScales(Expr in, BlockFormat block) {
   auto node = NodeOver(Op::kQuantizeScales, std::move(in));
   node->dtype = DType::kF32;
   node->shape = {BlocksOf(node->shape[0], block.rows), BlocksOf(node->shape[1], block.cols)};
-  node->block = block;
+  node->detail = block;
   return Expr(std::move(node));
 }
 
 Expr Shard(const Expr& in, int axis) {
   CROSSDOCK_CHECK(axis >= 0 && static_cast<std::size_t>(axis) < in->shape.size());
   auto node = std::make_shared<Node>(*in);
-  node->shard_axis = axis;
+  node->shard_axis = static_cast<std::int8_t>(axis);
   return node;
 }
 

@@ -17,8 +17,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "base/check.h"
 #include "tensor/box.h"
 #include "tensor/dtype.h"
 #include "tensor/slot.h"
@@ -53,20 +55,40 @@ struct BlockFormat {
   bool operator==(const BlockFormat&) const = default;
 };
 
+/// What one or two operations have and the others have not lies in `detail`: a plan of a large model holds a million
+/// nodes. REQUIRES of the accessors: the node is of an operation that they name.
 class Node {
  public:
   Op op = Op::kLeaf;
+  DType dtype = DType::kF32;
+  std::int8_t axis = 0;                   ///< kReverse, kConcat
+  std::optional<std::int8_t> shard_axis;  ///< tensor-parallel cut, see ShardBoxes
+  int leaf = -1;                          ///< kLeaf: an ordinal that the owner of the tree gives meaning
   std::vector<Expr> inputs;
   Shape shape;
-  DType dtype = DType::kF32;
-  int leaf = -1;                     ///< kLeaf: an ordinal that the owner of the tree gives meaning
-  std::vector<int> axes;             ///< kTranspose: output axis i is input axis axes[i]
-  int axis = 0;                      ///< kReverse, kConcat
-  std::vector<std::int64_t> starts;  ///< kConcat: where each input begins on `axis`, ascending
-  Dims offsets;                      ///< kSlice: start of the box; kPad: elements before the input on each axis
-  double factor = 1.0;               ///< kScale, kOffset
-  BlockFormat block;                 ///< kQuantize*
-  std::optional<int> shard_axis;     ///< tensor-parallel cut, see ShardBoxes
+  std::variant<std::monostate, std::vector<int>, std::vector<std::int64_t>, Dims, double, BlockFormat> detail;
+
+  /// kTranspose: output axis i is input axis axes()[i]
+  [[nodiscard]] const std::vector<int>& axes() const { return Detail<std::vector<int>>(); }
+  /// kConcat: where each input begins on `axis`, ascending
+  [[nodiscard]] const std::vector<std::int64_t>& starts() const { return Detail<std::vector<std::int64_t>>(); }
+  /// kSlice: start of the box; kPad: elements before the input on each axis
+  [[nodiscard]] const Dims& offsets() const { return Detail<Dims>(); }
+  /// kScale, kOffset; 1 for the others
+  [[nodiscard]] double factor() const {
+    const double* found = std::get_if<double>(&detail);
+    return found != nullptr ? *found : 1.0;
+  }
+  /// kQuantize*
+  [[nodiscard]] const BlockFormat& block() const { return Detail<BlockFormat>(); }
+
+ private:
+  template <typename T>
+  [[nodiscard]] const T& Detail() const {
+    const T* found = std::get_if<T>(&detail);
+    CROSSDOCK_CHECK(found != nullptr);
+    return *found;
+  }
 };
 
 // ---- builders ----

@@ -55,7 +55,7 @@ Result<Box> RankPart(const Node& marked, int size, int rank) {
 
 /// Boxes of the quantized tensor as boxes of its scales.
 Result<std::vector<Box>> ScaleBoxes(const Node& scales, std::vector<Box> boxes) {
-  const Dims block{scales.block.rows, scales.block.cols};
+  const Dims block{scales.block().rows, scales.block().cols};
   for (Box& box : boxes) {
     for (std::size_t a = 0; a < block.size(); ++a) {
       const std::int64_t end = box.offsets[a] + box.sizes[a];

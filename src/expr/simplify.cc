@@ -17,14 +17,15 @@ Expr Made(Result<Expr> result) { return std::move(result).value(); }
 
 bool IsPlain(const Expr& e, Op op) { return e->op == op && !e->shard_axis; }
 
+bool SameBesideInputs(const Node& a, const Node& b) {
+  return a.op == b.op && a.dtype == b.dtype && a.axis == b.axis && a.shard_axis == b.shard_axis && a.leaf == b.leaf &&
+         a.shape == b.shape && a.detail == b.detail;
+}
+
 bool Same(const Expr& a, const Expr& b) {
   if (a == b) return true;
-  if (a->op != b->op || a->shape != b->shape || a->dtype != b->dtype || a->leaf != b->leaf || a->axes != b->axes ||
-      a->axis != b->axis || a->starts != b->starts || a->offsets != b->offsets || a->factor != b->factor ||
-      !(a->block == b->block) || a->shard_axis != b->shard_axis) {
-    return false;
-  }
-  return std::equal(a->inputs.begin(), a->inputs.end(), b->inputs.begin(), b->inputs.end(), Same);
+  return SameBesideInputs(*a, *b) &&
+         std::equal(a->inputs.begin(), a->inputs.end(), b->inputs.begin(), b->inputs.end(), Same);
 }
 
 Expr SimpleReshape(Expr in, const Shape& shape) {
@@ -35,7 +36,7 @@ Expr SimpleReshape(Expr in, const Shape& shape) {
 
 Expr SimpleTranspose(Expr in, std::vector<int> axes) {
   if (IsPlain(in, Op::kTranspose)) {
-    for (int& a : axes) a = in->axes[static_cast<std::size_t>(a)];
+    for (int& a : axes) a = in->axes()[static_cast<std::size_t>(a)];
     in = in->inputs[0];
   }
   if (std::is_sorted(axes.begin(), axes.end())) return in;
@@ -51,10 +52,10 @@ Expr SimpleReverse(Expr in, int axis) {
 /// `b` continues `a` along `axis` within one and the same tensor: the box of both, else nothing.
 std::optional<Box> Joined(const Expr& a, const Expr& b, std::size_t axis) {
   if (!IsPlain(a, Op::kSlice) || !IsPlain(b, Op::kSlice)) return std::nullopt;
-  Box box{a->offsets, a->shape};
-  Dims next = a->offsets;
+  Box box{a->offsets(), a->shape};
+  Dims next = a->offsets();
   next[axis] += a->shape[axis];
-  if (b->offsets != next || !Same(a->inputs[0], b->inputs[0])) return std::nullopt;
+  if (b->offsets() != next || !Same(a->inputs[0], b->inputs[0])) return std::nullopt;
   box.sizes[axis] += b->shape[axis];
   return box;
 }
@@ -82,7 +83,7 @@ Expr SimpleConcat(const std::vector<Expr>& in, int axis) {
     }
   }
   for (Expr& e : flat) {
-    if (IsPlain(e, Op::kSlice)) e = SimpleSlice(e->inputs[0], Box{e->offsets, e->shape});
+    if (IsPlain(e, Op::kSlice)) e = SimpleSlice(e->inputs[0], Box{e->offsets(), e->shape});
   }
   if (flat.size() == 1) return flat.front();
   return Made(Concat(std::move(flat), axis));
@@ -93,9 +94,9 @@ Expr SliceOfConcat(const Node& concat, const Box& box) {
   const std::int64_t first = box.offsets[axis];
   const std::int64_t end = first + box.sizes[axis];
   std::vector<Expr> parts;
-  const auto begin = std::upper_bound(concat.starts.begin(), concat.starts.end(), first) - 1;
-  for (auto i = static_cast<std::size_t>(begin - concat.starts.begin()); i < concat.starts.size(); ++i) {
-    const std::int64_t start = concat.starts[i];
+  const auto begin = std::upper_bound(concat.starts().begin(), concat.starts().end(), first) - 1;
+  for (auto i = static_cast<std::size_t>(begin - concat.starts().begin()); i < concat.starts().size(); ++i) {
+    const std::int64_t start = concat.starts()[i];
     if (start >= end) break;
     Box part = box;
     part.offsets[axis] = std::max(first, start) - start;
@@ -108,12 +109,12 @@ Expr SliceOfConcat(const Node& concat, const Box& box) {
 Expr SimpleSlice(Expr in, Box box) {
   if (box == Box::Whole(in->shape)) return in;
   if (IsPlain(in, Op::kSlice)) {
-    for (std::size_t a = 0; a < box.rank(); ++a) box.offsets[a] += in->offsets[a];
+    for (std::size_t a = 0; a < box.rank(); ++a) box.offsets[a] += in->offsets()[a];
     return SimpleSlice(in->inputs[0], box);
   }
   if (IsPlain(in, Op::kConcat) && !box.empty()) return SliceOfConcat(*in, box);
-  if (IsPlain(in, Op::kPad) && Box{in->offsets, in->inputs[0]->shape}.Contains(box)) {
-    for (std::size_t a = 0; a < box.rank(); ++a) box.offsets[a] -= in->offsets[a];
+  if (IsPlain(in, Op::kPad) && Box{in->offsets(), in->inputs[0]->shape}.Contains(box)) {
+    for (std::size_t a = 0; a < box.rank(); ++a) box.offsets[a] -= in->offsets()[a];
     return SimpleSlice(in->inputs[0], box);
   }
   return Made(Slice(std::move(in), box));
@@ -122,7 +123,7 @@ Expr SimpleSlice(Expr in, Box box) {
 Expr SimplePad(Expr in, Dims before, const Shape& shape) {
   if (in->shape == shape) return in;
   if (IsPlain(in, Op::kPad)) {
-    for (std::size_t a = 0; a < before.size(); ++a) before[a] += in->offsets[a];
+    for (std::size_t a = 0; a < before.size(); ++a) before[a] += in->offsets()[a];
     in = in->inputs[0];
   }
   return Made(Pad(std::move(in), before, shape));
@@ -138,15 +139,15 @@ Expr SimpleNode(const Node& node, std::vector<Expr> in) {
     case Op::kReshape:
       return SimpleReshape(std::move(in[0]), node.shape);
     case Op::kTranspose:
-      return SimpleTranspose(std::move(in[0]), node.axes);
+      return SimpleTranspose(std::move(in[0]), node.axes());
     case Op::kReverse:
       return SimpleReverse(std::move(in[0]), node.axis);
     case Op::kConcat:
       return SimpleConcat(in, node.axis);
     case Op::kSlice:
-      return SimpleSlice(std::move(in[0]), Box{node.offsets, node.shape});
+      return SimpleSlice(std::move(in[0]), Box{node.offsets(), node.shape});
     case Op::kPad:
-      return SimplePad(std::move(in[0]), node.offsets, node.shape);
+      return SimplePad(std::move(in[0]), node.offsets(), node.shape);
     case Op::kCast:
       return SimpleCast(std::move(in[0]), node.dtype);
     default:
@@ -161,7 +162,10 @@ Expr Simplify(const Expr& root) {
   std::vector<Expr> inputs;
   inputs.reserve(root->inputs.size());
   for (const Expr& in : root->inputs) inputs.push_back(Simplify(in));
-  return WithMarkOf(*root, SimpleNode(*root, std::move(inputs)));
+  Expr simple = WithMarkOf(*root, SimpleNode(*root, std::move(inputs)));
+  // What was simple already stays the node that it is: a plan would else hold every tree twice.
+  const bool unchanged = SameBesideInputs(*simple, *root) && simple->inputs == root->inputs;
+  return unchanged ? root : simple;
 }
 
 }  // namespace crossdock::expr

@@ -41,9 +41,9 @@ Result<Expr> InvertNode(const Node& node, std::size_t which, Expr value) {
     case Op::kReshape:
       return Reshape(std::move(value), in->shape);
     case Op::kTranspose: {
-      std::vector<int> inverse(node.axes.size());
-      for (std::size_t i = 0; i < node.axes.size(); ++i) {
-        inverse[static_cast<std::size_t>(node.axes[i])] = static_cast<int>(i);
+      std::vector<int> inverse(node.axes().size());
+      for (std::size_t i = 0; i < node.axes().size(); ++i) {
+        inverse[static_cast<std::size_t>(node.axes()[i])] = static_cast<int>(i);
       }
       return Transpose(std::move(value), std::move(inverse));
     }
@@ -51,19 +51,19 @@ Result<Expr> InvertNode(const Node& node, std::size_t which, Expr value) {
       return Reverse(std::move(value), node.axis);
     case Op::kConcat: {
       Box box = Box::Whole(in->shape);
-      box.offsets[static_cast<std::size_t>(node.axis)] = node.starts[which];
+      box.offsets[static_cast<std::size_t>(node.axis)] = node.starts()[which];
       return Slice(std::move(value), box);
     }
     case Op::kSlice:
       return InvertSlice(node, std::move(value));
     case Op::kPad:
-      return Slice(std::move(value), Box{node.offsets, in->shape});
+      return Slice(std::move(value), Box{node.offsets(), in->shape});
     case Op::kCast:
       return Cast(std::move(value), in->dtype);
     case Op::kScale:
-      return Scale(std::move(value), 1.0 / node.factor);
+      return Scale(std::move(value), 1.0 / node.factor());
     case Op::kOffset:
-      return Offset(std::move(value), -node.factor);
+      return Offset(std::move(value), -node.factor());
     case Op::kQuantizeValues:
     case Op::kQuantizeScales:
       return MakeError(ErrorCode::kUnsupported, "quantization has no inverse");
@@ -81,11 +81,11 @@ Result<Expr> NodeForSlot(const Node& node, std::vector<Expr> inputs, Slot slot) 
     case Op::kCast:
       return std::move(inputs[0]);
     case Op::kScale:
-      if (slot == Slot::kAdamNu) return Scale(std::move(inputs[0]), 1.0 / (node.factor * node.factor));
-      return Scale(std::move(inputs[0]), moment ? 1.0 / node.factor : node.factor);
+      if (slot == Slot::kAdamNu) return Scale(std::move(inputs[0]), 1.0 / (node.factor() * node.factor()));
+      return Scale(std::move(inputs[0]), moment ? 1.0 / node.factor() : node.factor());
     case Op::kOffset:
       if (moment) return std::move(inputs[0]);
-      return Offset(std::move(inputs[0]), node.factor);
+      return Offset(std::move(inputs[0]), node.factor());
     case Op::kQuantizeValues:
     case Op::kQuantizeScales:
       return MakeError(ErrorCode::kUnsupported, "only params are quantized")
@@ -104,25 +104,25 @@ Result<Expr> Rebuild(const Node& node, std::vector<Expr> inputs) {
       case Op::kReshape:
         return Reshape(std::move(inputs[0]), node.shape);
       case Op::kTranspose:
-        return Transpose(std::move(inputs[0]), node.axes);
+        return Transpose(std::move(inputs[0]), node.axes());
       case Op::kReverse:
         return Reverse(std::move(inputs[0]), node.axis);
       case Op::kConcat:
         return Concat(std::move(inputs), node.axis);
       case Op::kSlice:
-        return Slice(std::move(inputs[0]), Box{node.offsets, node.shape});
+        return Slice(std::move(inputs[0]), Box{node.offsets(), node.shape});
       case Op::kPad:
-        return Pad(std::move(inputs[0]), node.offsets, node.shape);
+        return Pad(std::move(inputs[0]), node.offsets(), node.shape);
       case Op::kCast:
         return Cast(std::move(inputs[0]), node.dtype);
       case Op::kScale:
-        return Scale(std::move(inputs[0]), node.factor);
+        return Scale(std::move(inputs[0]), node.factor());
       case Op::kOffset:
-        return Offset(std::move(inputs[0]), node.factor);
+        return Offset(std::move(inputs[0]), node.factor());
       case Op::kQuantizeValues:
-        return QuantizeValues(std::move(inputs[0]), node.block);
+        return QuantizeValues(std::move(inputs[0]), node.block());
       case Op::kQuantizeScales:
-        return QuantizeScales(std::move(inputs[0]), node.block);
+        return QuantizeScales(std::move(inputs[0]), node.block());
       case Op::kLeaf:
         break;
     }

@@ -26,7 +26,7 @@ void Walk::Visit(const Node& node, Region region) {
       }
       return;
     case Op::kTranspose:
-      MoveThroughTranspose(node.axes, region);
+      MoveThroughTranspose(node.axes(), region);
       return Visit(*node.inputs[0], std::move(region));
     case Op::kReverse:
       MoveThroughReverse(node.axis, node.shape[static_cast<std::size_t>(node.axis)], region);
@@ -34,7 +34,7 @@ void Walk::Visit(const Node& node, Region region) {
     case Op::kConcat:
       return VisitConcat(node, std::move(region));
     case Op::kSlice:
-      for (std::size_t a = 0; a < node.shape.size(); ++a) region.offsets[a] += node.offsets[a];
+      for (std::size_t a = 0; a < node.shape.size(); ++a) region.offsets[a] += node.offsets()[a];
       return Visit(*node.inputs[0], std::move(region));
     case Op::kPad:
       return VisitPad(node, std::move(region));
@@ -54,10 +54,10 @@ void Walk::VisitConcat(const Node& node, Region region) {
   const std::int64_t first = region.offsets[axis];
   const std::int64_t last = first + region.Span(node.axis);
   // Only the inputs that the region spans: a stack of a hundred layers costs the same as one of two.
-  const auto begin = std::upper_bound(node.starts.begin(), node.starts.end(), first) - 1;
+  const auto begin = std::upper_bound(node.starts().begin(), node.starts().end(), first) - 1;
   std::vector<Region> parts;
-  for (auto i = static_cast<std::size_t>(begin - node.starts.begin()); i < node.starts.size(); ++i) {
-    const std::int64_t start = node.starts[i];
+  for (auto i = static_cast<std::size_t>(begin - node.starts().begin()); i < node.starts().size(); ++i) {
+    const std::int64_t start = node.starts()[i];
     if (start > last) break;
     const std::int64_t end = start + node.inputs[i]->shape[axis];
     if (first >= start && last < end) {
@@ -79,7 +79,7 @@ void Walk::VisitPad(const Node& node, Region region) {
   inside.push_back(std::move(region));
   for (std::size_t a = 0; a < node.shape.size(); ++a) {
     const int axis = static_cast<int>(a);
-    const std::int64_t start = node.offsets[a];
+    const std::int64_t start = node.offsets()[a];
     const std::int64_t end = start + in.shape[a];
     std::vector<Region> next;
     for (const Region& r : inside) {
@@ -90,14 +90,14 @@ void Walk::VisitPad(const Node& node, Region region) {
     inside = std::move(next);
   }
   for (Region& r : inside) {
-    for (std::size_t a = 0; a < node.shape.size(); ++a) r.offsets[a] -= node.offsets[a];
+    for (std::size_t a = 0; a < node.shape.size(); ++a) r.offsets[a] -= node.offsets()[a];
     Visit(in, std::move(r));
   }
   for (Region& r : outside) EmitFill(std::move(r));
 }
 
 void Walk::VisitElementwise(const Node& node, Region region) {
-  ops_.push_back({node.op, node.inputs[0]->dtype, node.dtype, node.factor});
+  ops_.push_back({node.op, node.inputs[0]->dtype, node.dtype, node.factor()});
   Visit(*node.inputs[0], std::move(region));
   ops_.pop_back();
 }

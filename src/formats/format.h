@@ -54,11 +54,12 @@ class CheckpointWriter {
   /// `target` has unplaced chunks (file -1; `shard` says which chunks belong together). Called once.
   [[nodiscard]] virtual Result<Placement> LayOut(Catalog target) = 0;
   /// The frames around a chunk, once its data is written and its CRC-32 is known. Empty for formats without.
-  [[nodiscard]] virtual Result<std::vector<Frame>> Seal(std::int32_t entry, std::int32_t chunk,
+  /// Here and below `placed` is the catalog of the Placement that LayOut gave: a writer keeps no second one.
+  [[nodiscard]] virtual Result<std::vector<Frame>> Seal(const Catalog& placed, std::int32_t entry, std::int32_t chunk,
                                                         std::uint32_t crc32) const = 0;
   /// After the last task: writes the format's own metadata files (`.metadata`, `model.safetensors.index.json`)
   /// into `dir` through `storage`, each synced. Streams: memory does not grow with the number of chunks.
-  [[nodiscard]] virtual Status WriteMetadata(io::Storage& storage, const std::string& dir) = 0;
+  [[nodiscard]] virtual Status WriteMetadata(const Catalog& placed, io::Storage& storage, const std::string& dir) = 0;
   /// The sizes of the files that WriteMetadata will write (for the plan's totals); path -> upper bound of bytes.
   [[nodiscard]] virtual std::vector<FileRef> MetadataFiles() const = 0;
 };

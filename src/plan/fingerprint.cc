@@ -20,11 +20,14 @@ void Append(std::string& out, const Dims& dims) {
 void AppendKey(std::string& out, const expr::Expr& node) {
   fmt::format_to(std::back_inserter(out), "({}:{}:", static_cast<int>(node->op), static_cast<int>(node->dtype));
   Append(out, node->shape);
-  fmt::format_to(std::back_inserter(out), ":{}:{}:", node->leaf, node->axis);
-  for (const int axis : node->axes) fmt::format_to(std::back_inserter(out), "{},", axis);
+  fmt::format_to(std::back_inserter(out), ":{}:{}:", node->leaf, static_cast<int>(node->axis));
+  if (node->op == expr::Op::kTranspose) {
+    for (const int axis : node->axes()) fmt::format_to(std::back_inserter(out), "{},", axis);
+  }
   out += ':';
-  Append(out, node->offsets);
-  fmt::format_to(std::back_inserter(out), ":{:a}:{}x{}", node->factor, node->block.rows, node->block.cols);
+  if (node->op == expr::Op::kSlice || node->op == expr::Op::kPad) Append(out, node->offsets());
+  const expr::BlockFormat block = expr::IsQuantize(node) ? node->block() : expr::BlockFormat{};
+  fmt::format_to(std::back_inserter(out), ":{:a}:{}x{}", node->factor(), block.rows, block.cols);
   for (const expr::Expr& in : node->inputs) AppendKey(out, in);
   out += ')';
 }

@@ -52,7 +52,7 @@ Result<std::vector<Job>> MakeJobs(const Catalog& target, std::span<const expr::E
       continue;
     }
     const expr::Expr input = expr::Simplify(exprs[i]->inputs[0]);
-    const expr::BlockFormat block = exprs[i]->block;
+    const expr::BlockFormat block = exprs[i]->block();
     Half& half = pairs[ExprKey(input) + "/" + std::to_string(block.rows) + "x" + std::to_string(block.cols)];
     const bool values = exprs[i]->op == expr::Op::kQuantizeValues;
     std::int32_t& mine = values ? half.values : half.scales;

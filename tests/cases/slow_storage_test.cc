@@ -76,8 +76,8 @@ struct Job {
       placement.catalog = std::move(target);
       return placement;
     }
-    Result<std::vector<formats::Frame>> Seal(std::int32_t, std::int32_t, std::uint32_t) const override { return std::vector<formats::Frame>(); }
-    Status WriteMetadata(io::Storage&, const std::string&) override { return OkStatus(); }
+    Result<std::vector<formats::Frame>> Seal(const Catalog&, std::int32_t, std::int32_t, std::uint32_t) const override { return std::vector<formats::Frame>(); }
+    Status WriteMetadata(const Catalog&, io::Storage&, const std::string&) override { return OkStatus(); }
     std::vector<FileRef> MetadataFiles() const override { return {}; }
   };
 

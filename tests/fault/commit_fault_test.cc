@@ -39,7 +39,7 @@ Status RunJob(SmallJob& job, io::Storage& source, io::Storage& target, const Run
   execute.journal_bytes = 150'000;
   CROSSDOCK_ASSIGN_OR_RETURN([[maybe_unused]] const ExecuteReport report,
                              job.Run(source, target, staging->dir(), execute));
-  CROSSDOCK_RETURN_IF_ERROR(job.writer.WriteMetadata(target, staging->dir()));
+  CROSSDOCK_RETURN_IF_ERROR(job.writer.WriteMetadata(job.placement.catalog, target, staging->dir()));
   return staging->Commit({{kTracker, "20"}});
 }
 

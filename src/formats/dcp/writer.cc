@@ -31,22 +31,22 @@ class DcpWriter : public CheckpointWriter {
   Result<Placement> LayOut(Catalog target) override {
     CROSSDOCK_CHECK(!laid_out_);
     laid_out_ = true;
-    catalog_ = std::move(target);
-    catalog_.format = "dcp";
-    catalog_.files.clear();
-    catalog_.object_refs.clear();
-    MakeFiles();
     Placement out;
-    CROSSDOCK_RETURN_IF_ERROR(PlaceObjects(out.frames));
-    CROSSDOCK_RETURN_IF_ERROR(PlaceChunks());
-    CROSSDOCK_RETURN_IF_ERROR(PrepareSmallFiles());
-    out.catalog = catalog_;
+    out.catalog = std::move(target);
+    out.catalog.format = "dcp";
+    out.catalog.files.clear();
+    out.catalog.object_refs.clear();
+    MakeFiles(out.catalog);
+    CROSSDOCK_RETURN_IF_ERROR(PlaceObjects(out.catalog, out.frames));
+    CROSSDOCK_RETURN_IF_ERROR(PlaceChunks(out.catalog));
+    CROSSDOCK_RETURN_IF_ERROR(PrepareSmallFiles(out.catalog));
     out.wants_crc32 = true;
     return out;
   }
 
-  Result<std::vector<Frame>> Seal(std::int32_t entry_index, std::int32_t chunk_index, std::uint32_t crc32) const override {
-    const Entry& entry = catalog_.entries.at(static_cast<std::size_t>(entry_index));
+  Result<std::vector<Frame>> Seal(const Catalog& placed, std::int32_t entry_index, std::int32_t chunk_index,
+                                  std::uint32_t crc32) const override {
+    const Entry& entry = placed.entries.at(static_cast<std::size_t>(entry_index));
     const Chunk& chunk = entry.chunks.at(static_cast<std::size_t>(chunk_index));
     CROSSDOCK_ASSIGN_OR_RETURN(const torch_zip::BlobLayout layout, torch_zip::LayOutBlob(entry.dtype, chunk.box.sizes));
     torch_zip::BlobFrames frames = torch_zip::MakeBlobFrames(layout, crc32);
@@ -57,7 +57,7 @@ class DcpWriter : public CheckpointWriter {
   }
 
   /// metadata.json comes last: its absence marks an unfinished checkpoint.
-  Status WriteMetadata(io::Storage& storage, const std::string& dir) override {
+  Status WriteMetadata(const Catalog& placed, io::Storage& storage, const std::string& dir) override {
     const std::string path = io::JoinPath(dir, ".metadata");
     CROSSDOCK_RETURN_IF_ERROR(RemoveLeftover(storage, path));
     CROSSDOCK_ASSIGN_OR_RETURN(const auto file, storage.Create(path));
@@ -66,7 +66,7 @@ class DcpWriter : public CheckpointWriter {
       const std::int64_t here = std::exchange(at, at + static_cast<std::int64_t>(piece.size()));
       return file->WriteAt(here, std::as_bytes(std::span(piece)));
     };
-    CROSSDOCK_RETURN_IF_ERROR(Emit(append));
+    CROSSDOCK_RETURN_IF_ERROR(Emit(placed, append));
     CROSSDOCK_RETURN_IF_ERROR(file->Sync());
     for (const auto& [name, bytes] : small_files_) {
       CROSSDOCK_RETURN_IF_ERROR(RemoveLeftover(storage, io::JoinPath(dir, name)));
@@ -85,49 +85,57 @@ class DcpWriter : public CheckpointWriter {
 
  private:
   /// One file a shard, by number; the objects need the first one.
-  void MakeFiles() {
-    for (const Entry& entry : catalog_.entries) {
+  void MakeFiles(Catalog& catalog) {
+    for (const Entry& entry : catalog.entries) {
       for (const Chunk& chunk : entry.chunks) files_.emplace(chunk.shard, 0);
     }
-    const bool any_object = std::any_of(catalog_.objects.begin(), catalog_.objects.end(), [](const auto& object) {
+    const bool any_object = std::any_of(catalog.objects.begin(), catalog.objects.end(), [](const auto& object) {
       return object.first.starts_with(kObjectPrefix) || object.first.starts_with(kScalarPrefix);
     });
     if (any_object) files_.emplace(0, 0);
     for (auto& [shard, index] : files_) {
-      index = static_cast<std::int32_t>(catalog_.files.size());
-      catalog_.files.push_back({"__" + std::to_string(shard) + "_0.distcp", {}});
+      index = static_cast<std::int32_t>(catalog.files.size());
+      catalog.files.push_back({"__" + std::to_string(shard) + "_0.distcp", {}});
     }
   }
 
-  Status PlaceObjects(std::vector<Frame>& frames) {
-    for (const auto& [key, value] : catalog_.objects) {
+  Status PlaceObjects(Catalog& catalog, std::vector<Frame>& frames) {
+    Frame all;
+    for (const auto& [key, value] : catalog.objects) {
       const bool scalar = key.starts_with(kScalarPrefix);
       if (!scalar && !key.starts_with(kObjectPrefix)) continue;
       const std::string name = key.substr(scalar ? kScalarPrefix.size() : kObjectPrefix.size());
       auto bytes = torch_zip::WriteTorchFile(value, "archive");
       if (!bytes) return Error(bytes.error()).WithTensor(name);
-      FileRef& file = catalog_.files[static_cast<std::size_t>(files_.at(0))];
+      FileRef& file = catalog.files[static_cast<std::size_t>(files_.at(0))];
       const ByteRange range{file.identity.size, static_cast<std::int64_t>(bytes->size())};
       if (scalar) {
         CROSSDOCK_CHECK(value.as_tensor() != nullptr && value.as_tensor()->shape.empty());
         scalars_.push_back({name, value.as_tensor()->dtype, files_.at(0), range});
       } else {
-        catalog_.object_refs.push_back({name, files_.at(0), range});
+        catalog.object_refs.push_back({name, files_.at(0), range});
       }
-      frames.push_back({files_.at(0), range.offset, std::move(*bytes)});
+      if (all.file < 0) all = {files_.at(0), range.offset, {}};
+      all.bytes += *bytes;
       file.identity.size = range.end();
     }
+    all.bytes.shrink_to_fit();
+    if (all.file >= 0) frames.push_back(std::move(all));
+    // As bytes they are in the frame by now; a deep model has tens of thousands.
+    std::erase_if(catalog.objects, [](const auto& object) {
+      return object.first.starts_with(kObjectPrefix) || object.first.starts_with(kScalarPrefix);
+    });
     return OkStatus();
   }
 
-  Status PlaceChunks() {
-    for (Entry& entry : catalog_.entries) {
+  Status PlaceChunks(Catalog& catalog) {
+    for (Entry& entry : catalog.entries) {
       for (Chunk& chunk : entry.chunks) {
         auto layout = torch_zip::LayOutBlob(entry.dtype, chunk.box.sizes);
         if (!layout) return Error(layout.error()).WithTensor(entry.name);
         chunk.file = files_.at(chunk.shard);
         chunk.encoding = ChunkEncoding::kRaw;
-        std::int64_t& size = catalog_.files[static_cast<std::size_t>(chunk.file)].identity.size;
+        std::int64_t& size = catalog.files[static_cast<std::size_t>(chunk.file)].identity.size;
         auto data = CheckedAdd(size, layout->header_size + kPage);
         if (!data) return TooLarge();
         *data -= kPage;
@@ -141,34 +149,34 @@ class DcpWriter : public CheckpointWriter {
     return OkStatus();
   }
 
-  Status PrepareSmallFiles() {
-    if (flavour_ == DcpFlavour::kMegatron) CROSSDOCK_RETURN_IF_ERROR(PrepareMegatronFiles());
+  Status PrepareSmallFiles(const Catalog& catalog) {
+    if (flavour_ == DcpFlavour::kMegatron) CROSSDOCK_RETURN_IF_ERROR(PrepareMegatronFiles(catalog));
     metadata_size_ = 0;
-    return Emit([&](std::string_view piece) -> Status {
+    return Emit(catalog, [&](std::string_view piece) -> Status {
       metadata_size_ += static_cast<std::int64_t>(piece.size());
       return OkStatus();
     });
   }
 
-  Status PrepareMegatronFiles() {
-    if (const auto common = catalog_.objects.find("common"); common != catalog_.objects.end()) {
+  Status PrepareMegatronFiles(const Catalog& catalog) {
+    if (const auto common = catalog.objects.find("common"); common != catalog.objects.end()) {
       CROSSDOCK_ASSIGN_OR_RETURN(std::string bytes, torch_zip::WriteTorchFile(common->second, "common"));
       small_files_.emplace_back("common.pt", std::move(bytes));
     }
-    const auto json = catalog_.objects.find("metadata.json");
+    const auto json = catalog.objects.find("metadata.json");
     small_files_.emplace_back("metadata.json",
-                              json == catalog_.objects.end() ? std::string(kStandardJson) : ToJson(json->second, 0));
+                              json == catalog.objects.end() ? std::string(kStandardJson) : ToJson(json->second, 0));
     return OkStatus();
   }
 
-  Status Emit(const dcp::Sink& sink) const {
-    const auto paths = catalog_.objects.find("planner_data");
-    const dcp::Besides besides{scalars_, paths == catalog_.objects.end() ? nullptr : &paths->second};
+  Status Emit(const Catalog& catalog, const dcp::Sink& sink) const {
+    const auto paths = catalog.objects.find("planner_data");
+    const dcp::Besides besides{scalars_, paths == catalog.objects.end() ? nullptr : &paths->second};
     return dcp::EmitMetadata(
-        catalog_, besides,
+        catalog, besides,
         [&](const Entry& entry, const Chunk& chunk) -> Result<dcp::BlobPlace> {
           CROSSDOCK_ASSIGN_OR_RETURN(const auto layout, torch_zip::LayOutBlob(entry.dtype, chunk.box.sizes));
-          return dcp::BlobPlace{catalog_.files[static_cast<std::size_t>(chunk.file)].path,
+          return dcp::BlobPlace{catalog.files[static_cast<std::size_t>(chunk.file)].path,
                                 {chunk.bytes.offset - layout.header_size, layout.total()}};
         },
         sink);
@@ -181,7 +189,6 @@ class DcpWriter : public CheckpointWriter {
 
   DcpFlavour flavour_;
   bool laid_out_ = false;
-  Catalog catalog_;                                   // placed
   std::vector<dcp::ScalarPlace> scalars_;
   std::map<std::int32_t, std::int32_t> files_;        // shard -> index of its file
   std::vector<std::pair<std::string, std::string>> small_files_;  // in the order of writing

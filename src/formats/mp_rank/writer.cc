@@ -6,7 +6,6 @@
 //     run is interrupted and resumed, the bytes in the end are the same.
 #include <algorithm>
 #include <map>
-#include <unordered_map>
 
 #include "base/check.h"
 #include "base/checked_math.h"
@@ -26,37 +25,37 @@ class MpRankWriter final : public CheckpointWriter {
   Result<Placement> LayOut(Catalog target) override {
     CROSSDOCK_CHECK(!laid_out_);
     laid_out_ = true;
-    catalog_ = std::move(target);
-    catalog_.format = "mp_rank";
-    catalog_.files.clear();
-    for (std::size_t i = 0; i < catalog_.entries.size(); ++i) by_name_.emplace(catalog_.entries[i].name, i);
-    places_.resize(catalog_.entries.size());
     Placement out;
-    for (const std::string& name : FileNames()) CROSSDOCK_RETURN_IF_ERROR(PlaceFile(name, out.frames));
-    for (const Entry& entry : catalog_.entries) {
+    Catalog& catalog = out.catalog;
+    catalog = std::move(target);
+    catalog.format = "mp_rank";
+    catalog.files.clear();
+    places_.resize(catalog.entries.size());
+    for (const std::string& name : FileNames(catalog)) CROSSDOCK_RETURN_IF_ERROR(PlaceFile(name, catalog, out.frames));
+    for (const Entry& entry : catalog.entries) {
       if (entry.chunks.at(0).file < 0) return Misplaced(entry.name, "a place in a file's object", "none");
     }
-    out.catalog = catalog_;
     out.wants_crc32 = true;
     return out;
   }
 
-  Result<std::vector<Frame>> Seal(std::int32_t entry_index, std::int32_t chunk_index, std::uint32_t crc32) const override {
+  Result<std::vector<Frame>> Seal(const Catalog& placed, std::int32_t entry_index, std::int32_t chunk_index,
+                                  std::uint32_t crc32) const override {
     const auto index = static_cast<std::size_t>(entry_index);
-    const Chunk& chunk = catalog_.entries.at(index).chunks.at(static_cast<std::size_t>(chunk_index));
+    const Chunk& chunk = placed.entries.at(index).chunks.at(static_cast<std::size_t>(chunk_index));
     std::string bytes(sizeof(crc32), '\0');
     StoreLittle(bytes.data(), crc32);
     return std::vector<Frame>{{chunk.file, places_[index].header, bytes}, {chunk.file, places_[index].directory, bytes}};
   }
 
-  Status WriteMetadata(io::Storage& /*storage*/, const std::string& /*dir*/) override { return OkStatus(); }
+  Status WriteMetadata(const Catalog& /*placed*/, io::Storage& /*storage*/, const std::string& /*dir*/) override { return OkStatus(); }
   std::vector<FileRef> MetadataFiles() const override { return {}; }
 
  private:
   /// In the order in which a reader finds them: by rank, the model's file first.
-  std::vector<std::string> FileNames() const {
+  static std::vector<std::string> FileNames(const Catalog& catalog) {
     std::vector<std::string> out;
-    for (const auto& [name, value] : catalog_.objects) {
+    for (const auto& [name, value] : catalog.objects) {
       if (IsRankDir(io::ParentPath(name))) out.push_back(name);
     }
     std::ranges::sort(out, {}, [](const std::string& name) {
@@ -73,9 +72,9 @@ class MpRankWriter final : public CheckpointWriter {
         .WithFound(std::move(found));
   }
 
-  Status PlaceFile(const std::string& name, std::vector<Frame>& frames) {
-    const auto file = static_cast<std::int32_t>(catalog_.files.size());
-    Result<pickle::Pickled> pickled = pickle::WritePickle(catalog_.objects.at(name), pickle::Outside::kAllowed);
+  Status PlaceFile(const std::string& name, Catalog& catalog, std::vector<Frame>& frames) {
+    const auto file = static_cast<std::int32_t>(catalog.files.size());
+    Result<pickle::Pickled> pickled = pickle::WritePickle(catalog.objects.at(name), pickle::Outside::kAllowed);
     if (!pickled) return std::move(pickled).error().WithPath(name);
     const std::string base = io::BaseName(name);
     ZipWriter zip(base.substr(0, base.rfind('.')));
@@ -95,12 +94,12 @@ class MpRankWriter final : public CheckpointWriter {
         zip.Add(key, *pickled->storages[i]);
         continue;
       }
-      CROSSDOCK_ASSIGN_OR_RETURN(const std::size_t index, EntryOf(*outside++));
-      CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t size, ByteSize(catalog_.entries[index].dtype, catalog_.entries[index].shape));
+      CROSSDOCK_ASSIGN_OR_RETURN(const std::size_t index, EntryOf(catalog, *outside++));
+      CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t size, ByteSize(catalog.entries[index].dtype, catalog.entries[index].shape));
       zip.AddHole(key, size, 0);
       const auto end = CheckedAdd(zip.position(), size);
       if (!end) return MakeError(ErrorCode::kUnsupported, "an output file would be too large").WithPath(name);
-      Chunk& chunk = catalog_.entries[index].chunks[0];
+      Chunk& chunk = catalog.entries[index].chunks[0];
       chunk.file = file;
       chunk.bytes = {zip.position(), size};
       chunk.encoding = ChunkEncoding::kRaw;
@@ -112,25 +111,23 @@ class MpRankWriter final : public CheckpointWriter {
     const std::int64_t size = begin + static_cast<std::int64_t>(tail.size());
     flush(std::move(tail), size);
     for (const auto& [index, entry] : holes) places_[index] = zip.PlacesOf(entry);
-    catalog_.files.push_back({name, {size, 0, 0}});
+    catalog.files.push_back({name, {size, 0, 0}});
     return OkStatus();
   }
 
   /// The entry that a tensor of an object stands for, each once.
-  Result<std::size_t> EntryOf(const TensorValue& tensor) const {
-    const auto found = by_name_.find(tensor.storage);
-    if (found == by_name_.end()) return Misplaced(tensor.storage, "an entry of that name", "none");
-    const Entry& entry = catalog_.entries[found->second];
+  static Result<std::size_t> EntryOf(const Catalog& catalog, const TensorValue& tensor) {
+    const std::int32_t found = catalog.Find(tensor.storage);
+    if (found < 0) return Misplaced(tensor.storage, "an entry of that name", "none");
+    const Entry& entry = catalog.entries[static_cast<std::size_t>(found)];
     if (entry.dtype != tensor.dtype || entry.shape != tensor.shape) {
       return Misplaced(entry.name, ToString(entry.shape), ToString(tensor.shape));
     }
     if (entry.chunks.size() != 1 || entry.chunks[0].file >= 0) return Misplaced(entry.name, "one chunk in one place", "another");
-    return found->second;
+    return static_cast<std::size_t>(found);
   }
 
   bool laid_out_ = false;
-  Catalog catalog_;                                          // placed
-  std::unordered_map<std::string, std::size_t> by_name_;     // looked up only
   std::vector<ZipWriter::CrcPlaces> places_;                 // by entry
 };
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kIndexPiece = std::size_t{1} << 20U;
 
-/// One tensor to be written: an entry of the target, or a counter whose value is known already.
+/// One tensor to be written: an entry of the target, or a counter whose value is known already. Needed to lay out only.
 struct Item {
   std::string name;
   DType dtype = DType::kF32;
@@ -29,6 +29,11 @@ struct Item {
   std::int64_t bytes = 0;
   std::int32_t entry = -1;        ///< -1: a counter
   std::int64_t value = 0;
+};
+
+/// A line of the index.
+struct Line {
+  std::string_view name;
   std::int32_t file = -1;
 };
 
@@ -37,7 +42,7 @@ class SafetensorsWriter final : public CheckpointWriter {
   explicit SafetensorsWriter(WriterOptions options) : options_(std::move(options)) {}
 
   Result<Placement> LayOut(Catalog target) override {
-    CROSSDOCK_CHECK(items_.empty());  // called once
+    CROSSDOCK_CHECK(files_.empty());  // called once
     CROSSDOCK_RETURN_IF_ERROR(CollectItems(target));
     const std::vector<std::vector<std::size_t>> shards = CutShards();
     Placement placement;
@@ -50,18 +55,20 @@ class SafetensorsWriter final : public CheckpointWriter {
       CROSSDOCK_RETURN_IF_ERROR(PlaceFile(name, shards[k], &placement));
     }
     for (const FileRef& file : placement.catalog.files) files_.push_back(file.path);
-    std::sort(items_.begin(), items_.end(), [](const Item& a, const Item& b) { return a.name < b.name; });
+    MeasureIndex(placement.catalog);
+    items_ = std::vector<Item>();
+    options_.order = std::vector<std::string>();
     return placement;
   }
 
-  Result<std::vector<Frame>> Seal(std::int32_t, std::int32_t, std::uint32_t) const override {
+  Result<std::vector<Frame>> Seal(const Catalog&, std::int32_t, std::int32_t, std::uint32_t) const override {
     return std::vector<Frame>{};  // nothing stands between or behind the data
   }
 
-  Status WriteMetadata(io::Storage& storage, const std::string& dir) override {
+  Status WriteMetadata(const Catalog& placed, io::Storage& storage, const std::string& dir) override {
     if (files_.size() <= 1) return OkStatus();
     CROSSDOCK_ASSIGN_OR_RETURN(auto file, storage.Create(io::JoinPath(dir, IndexName())));
-    std::string piece = Head();
+    std::string piece = index_head_;
     std::int64_t offset = 0;
     const auto flush = [&]() -> Status {
       CROSSDOCK_RETURN_IF_ERROR(file->WriteAt(offset, std::as_bytes(std::span(piece.data(), piece.size()))));
@@ -69,8 +76,9 @@ class SafetensorsWriter final : public CheckpointWriter {
       piece.clear();
       return OkStatus();
     };
-    for (std::size_t i = 0; i < items_.size(); ++i) {
-      piece += Line(i);
+    const std::vector<Line> lines = Lines(placed);
+    for (const Line& line : lines) {
+      piece += Print(line, &line == &lines.back());
       if (piece.size() >= kIndexPiece) CROSSDOCK_RETURN_IF_ERROR(flush());
     }
     piece += IndexTail();
@@ -80,29 +88,41 @@ class SafetensorsWriter final : public CheckpointWriter {
 
   std::vector<FileRef> MetadataFiles() const override {
     if (files_.size() <= 1) return {};
-    std::size_t size = Head().size() + IndexTail().size();
-    for (std::size_t i = 0; i < items_.size(); ++i) size += Line(i).size();
     FileRef file;
     file.path = IndexName();
-    file.identity.size = static_cast<std::int64_t>(size);
+    file.identity.size = index_size_;
     return {file};
   }
 
  private:
   [[nodiscard]] std::string IndexName() const { return options_.stem + ".safetensors.index.json"; }
 
-  [[nodiscard]] std::string Head() const {
+  void MeasureIndex(const Catalog& placed) {
     std::int64_t parameters = 0;
     std::int64_t bytes = 0;
     for (const Item& item : items_) {
       parameters += CheckedCount(item.shape);
       bytes += item.bytes;
     }
-    return IndexHead(parameters, bytes);
+    index_head_ = IndexHead(parameters, bytes);
+    std::size_t size = index_head_.size() + IndexTail().size();
+    const std::vector<Line> lines = Lines(placed);
+    for (const Line& line : lines) size += Print(line, &line == &lines.back()).size();
+    index_size_ = static_cast<std::int64_t>(size);
   }
 
-  [[nodiscard]] std::string Line(std::size_t i) const {
-    return IndexLine(items_[i].name, files_[static_cast<std::size_t>(items_[i].file)], i + 1 == items_.size());
+  /// Sorted by name.
+  [[nodiscard]] std::vector<Line> Lines(const Catalog& placed) const {
+    std::vector<Line> lines;
+    lines.reserve(placed.entries.size() + counters_.size());
+    for (const Entry& entry : placed.entries) lines.push_back({entry.name, entry.chunks[0].file});
+    for (const auto& [name, file] : counters_) lines.push_back({name, file});
+    std::ranges::sort(lines, {}, &Line::name);
+    return lines;
+  }
+
+  [[nodiscard]] std::string Print(const Line& line, bool last) const {
+    return IndexLine(line.name, files_[static_cast<std::size_t>(line.file)], last);
   }
 
   Status CollectItems(const Catalog& target) {
@@ -111,7 +131,7 @@ class SafetensorsWriter final : public CheckpointWriter {
       CROSSDOCK_CHECK(dict != nullptr);
       for (const auto& [key, value] : dict->items) {
         CROSSDOCK_CHECK(key.as_string() != nullptr && value.as_int() != nullptr);
-        items_.push_back({*key.as_string(), DType::kI64, {}, 8, -1, *value.as_int(), -1});
+        items_.push_back({*key.as_string(), DType::kI64, {}, 8, -1, *value.as_int()});
       }
     }
     for (std::size_t i = 0; i < target.entries.size(); ++i) {
@@ -120,7 +140,7 @@ class SafetensorsWriter final : public CheckpointWriter {
       CROSSDOCK_RETURN_IF_ERROR(CheckName(entry.name));
       auto bytes = ByteSize(entry.dtype, entry.shape);
       if (!bytes) return std::move(bytes).error().WithTensor(entry.name);
-      items_.push_back({entry.name, entry.dtype, entry.shape, *bytes, static_cast<std::int32_t>(i), 0, -1});
+      items_.push_back({entry.name, entry.dtype, entry.shape, *bytes, static_cast<std::int32_t>(i), 0});
     }
     return OkStatus();
   }
@@ -180,8 +200,7 @@ class SafetensorsWriter final : public CheckpointWriter {
     std::vector<HeaderTensor> tensors;
     std::int64_t end = 0;
     for (const std::size_t i : shard) {
-      Item& item = items_[i];
-      item.file = number;
+      const Item& item = items_[i];
       tensors.push_back({item.name, item.dtype, item.shape, {end, item.bytes}});
       const auto next = CheckedAdd(end, item.bytes);
       if (!next) return MakeError(ErrorCode::kUnsupported, "a file would be too large").WithPath(name);
@@ -203,6 +222,7 @@ class SafetensorsWriter final : public CheckpointWriter {
       const Item& item = items_[shard[k]];
       const std::int64_t offset = start + tensors[k].bytes.offset;
       if (item.entry < 0) {
+        counters_.emplace_back(item.name, number);
         std::string bytes(8, '\0');
         StoreLittle<std::int64_t>(bytes.data(), item.value);
         placement->frames.push_back({number, offset, std::move(bytes)});
@@ -221,8 +241,11 @@ class SafetensorsWriter final : public CheckpointWriter {
   }
 
   WriterOptions options_;
-  std::vector<Item> items_;
+  std::vector<Item> items_;                                    // empty once it is laid out
+  std::vector<std::pair<std::string, std::int32_t>> counters_;  // name, file
   std::vector<std::string> files_;
+  std::string index_head_;
+  std::int64_t index_size_ = 0;
 };
 
 }  // namespace

@@ -120,7 +120,7 @@ TEST(Job, SumsUpForPeopleAndPrograms) {
   options.receipt = "r.json";
   ASSERT_OK_AND_ASSIGN(Target target, PrepareTarget(model.source, options));
   ASSERT_OK_AND_ASSIGN(const JobResult result, RunJob(model.source, &target, storage, options, {}));
-  const Report report = MakeSummary(model.source, target, options, result.outcome);
+  const Report report = MakeSummary(model.source, target, options, TallyOf(model.source, target), result.outcome);
   EXPECT_THAT(report.text, HasSubstr("load it with:\n  --load /w/out "));
   ASSERT_OK_AND_ASSIGN(const Value json, ParseJson(report.json));
   EXPECT_EQ(json.GetInt("slots.adam_nu.tensors_read"), 47);

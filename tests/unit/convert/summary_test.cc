@@ -45,7 +45,7 @@ TEST(Summary, NamesStateThatNoRngLeavesBehind) {
   options.to = "hf";
   options.no_rng = true;
   ASSERT_OK_AND_ASSIGN(const Target target, PrepareTarget(model.source, options));
-  EXPECT_THAT(MakeSummary(model.source, target, options, {}).text, HasSubstr("rng_state: left behind by --no-rng"));
+  EXPECT_THAT(MakeSummary(model.source, target, options, TallyOf(model.source, target), {}).text, HasSubstr("rng_state: left behind by --no-rng"));
 }
 
 }  // namespace

@@ -107,12 +107,12 @@ Result<formats::Placement> RawWriter::LayOut(Catalog target) {
       if (frames_under_seals_) placement.frames.push_back({it->second, end - 8, std::string(8, '-')});
     }
   }
-  placement.catalog = placed_ = std::move(target);
+  placement.catalog = std::move(target);
   return placement;
 }
 
-Result<std::vector<formats::Frame>> RawWriter::Seal(std::int32_t entry, std::int32_t chunk, std::uint32_t crc32) const {
-  const Chunk& c = placed_.entries[static_cast<std::size_t>(entry)].chunks[static_cast<std::size_t>(chunk)];
+Result<std::vector<formats::Frame>> RawWriter::Seal(const Catalog& placed, std::int32_t entry, std::int32_t chunk, std::uint32_t crc32) const {
+  const Chunk& c = placed.entries[static_cast<std::size_t>(entry)].chunks[static_cast<std::size_t>(chunk)];
   return std::vector<formats::Frame>{{c.file, c.bytes.end(), fmt::format("{:08x}", crc32)}};
 }
 

@@ -36,8 +36,8 @@ class RawWriter final : public formats::CheckpointWriter {
  public:
   explicit RawWriter(bool wants_crc32, bool frames_under_seals = false) : wants_crc32_(wants_crc32), frames_under_seals_(frames_under_seals) {}
   Result<formats::Placement> LayOut(Catalog target) override;
-  Result<std::vector<formats::Frame>> Seal(std::int32_t entry, std::int32_t chunk, std::uint32_t crc32) const override;
-  Status WriteMetadata(io::Storage& storage, const std::string& dir) override {
+  Result<std::vector<formats::Frame>> Seal(const Catalog& placed, std::int32_t entry, std::int32_t chunk, std::uint32_t crc32) const override;
+  Status WriteMetadata(const Catalog& /*placed*/, io::Storage& storage, const std::string& dir) override {
     return io::WriteSmallFile(storage, io::JoinPath(dir, "metadata"), "raw");
   }
   std::vector<FileRef> MetadataFiles() const override { return {}; }
@@ -45,7 +45,6 @@ class RawWriter final : public formats::CheckpointWriter {
  private:
   bool wants_crc32_;
   bool frames_under_seals_;
-  Catalog placed_;
 };
 
 struct SmallJobOptions {

@@ -22,7 +22,7 @@ Origin OriginOf(const Node& node, const Dims& index) {
   Origin o{0, index, false};
   switch (node.op) {
     case Op::kTranspose:
-      for (std::size_t i = 0; i < node.axes.size(); ++i) o.index[At(node.axes[i])] = index[i];
+      for (std::size_t i = 0; i < node.axes().size(); ++i) o.index[At(node.axes()[i])] = index[i];
       break;
     case Op::kReverse:
       o.index[At(node.axis)] = node.shape[At(node.axis)] - 1 - index[At(node.axis)];
@@ -34,11 +34,11 @@ Origin OriginOf(const Node& node, const Dims& index) {
       }
       break;
     case Op::kSlice:
-      for (std::size_t a = 0; a < index.size(); ++a) o.index[a] += node.offsets[a];
+      for (std::size_t a = 0; a < index.size(); ++a) o.index[a] += node.offsets()[a];
       break;
     case Op::kPad:
       for (std::size_t a = 0; a < index.size(); ++a) {
-        o.index[a] -= node.offsets[a];
+        o.index[a] -= node.offsets()[a];
         if (o.index[a] < 0 || o.index[a] >= node.inputs[0]->shape[a]) o.padding = true;
       }
       break;
@@ -70,7 +70,7 @@ std::vector<Cell> Walk(const Expr& e, int size) {
                               : in[o.input][static_cast<std::size_t>(RowMajor(e->inputs[o.input]->shape, o.index))]);
     }
     if (e->op == Op::kCast || e->op == Op::kScale || e->op == Op::kOffset) {
-      out.back().ops.push_back(SpellOp({e->op, e->inputs[0]->dtype, e->dtype, e->factor}));
+      out.back().ops.push_back(SpellOp({e->op, e->inputs[0]->dtype, e->dtype, e->factor()}));
     }
     if (e->shard_axis) {
       const std::int64_t extent = e->shape[At(*e->shard_axis)];

@@ -50,8 +50,8 @@ Array Elementwise(const expr::Expr& node, const Array& in) {
   const std::int64_t count = CheckedCount(node->shape);
   for (std::int64_t i = 0; i < count; ++i) {
     double v = kernels::LoadAsDouble(in.bytes.data() + i * ElementSize(in.dtype), in.dtype);
-    if (node->op == expr::Op::kScale) v *= node->factor;
-    if (node->op == expr::Op::kOffset) v += node->factor;
+    if (node->op == expr::Op::kScale) v *= node->factor();
+    if (node->op == expr::Op::kOffset) v += node->factor();
     kernels::StoreFromDouble(v, out.bytes.data() + i * ElementSize(out.dtype), out.dtype);
   }
   return out;
@@ -70,7 +70,7 @@ Array Movement(const expr::Expr& node, const std::vector<Array>& in) {
       const auto axis = Size(node->axis);
       switch (node->op) {
         case expr::Op::kTranspose:
-          for (std::size_t i = 0; i < to.size(); ++i) to[i] = at[Size(node->axes[i])];
+          for (std::size_t i = 0; i < to.size(); ++i) to[i] = at[Size(node->axes()[i])];
           break;
         case expr::Op::kReverse:
           to[axis] = part.shape[axis] - 1 - at[axis];
@@ -79,11 +79,11 @@ Array Movement(const expr::Expr& node, const std::vector<Array>& in) {
           to[axis] += base;
           break;
         case expr::Op::kPad:
-          for (std::size_t i = 0; i < to.size(); ++i) to[i] += node->offsets[i];
+          for (std::size_t i = 0; i < to.size(); ++i) to[i] += node->offsets()[i];
           break;
         case expr::Op::kSlice:
           for (std::size_t i = 0; i < to.size(); ++i) {
-            to[i] -= node->offsets[i];
+            to[i] -= node->offsets()[i];
             if (to[i] < 0 || to[i] >= node->shape[i]) return;
           }
           break;
@@ -126,7 +126,7 @@ Array Evaluate(const expr::Expr& root, const std::vector<Array>& leaves) {
     case expr::Op::kQuantizeValues:
     case expr::Op::kQuantizeScales: {
       Array q, s;
-      NaiveQuantize(in[0], root->block, q, s);
+      NaiveQuantize(in[0], root->block(), q, s);
       return root->op == expr::Op::kQuantizeValues ? q : s;
     }
     default:

@@ -74,10 +74,10 @@ TEST(PlainDcp, ScalarsItemsAndPathsAreWrittenAndNothingOfMegatron) {
   std::string bytes(static_cast<std::size_t>(placement.catalog.files[0].identity.size), '?');
   const auto put = [&](const Frame& frame) { bytes.replace(static_cast<std::size_t>(frame.offset), frame.bytes.size(), frame.bytes); };
   for (const Frame& frame : placement.frames) put(frame);
-  ASSERT_OK_AND_ASSIGN(const auto sealed, writer->Seal(0, 0, 0));
+  ASSERT_OK_AND_ASSIGN(const auto sealed, writer->Seal(placement.catalog, 0, 0, 0));
   for (const Frame& frame : sealed) put(frame);
   ASSERT_THAT(io::WriteSmallFile(storage, "run/out/__0_0.distcp", bytes), IsOk());
-  ASSERT_THAT(writer->WriteMetadata(storage, "run/out"), IsOk());
+  ASSERT_THAT(writer->WriteMetadata(placement.catalog, storage, "run/out"), IsOk());
   EXPECT_FALSE(io::Exists(storage, "run/out/metadata.json"));
   ASSERT_OK_AND_ASSIGN(const std::string metadata, io::ReadSmallFile(storage, "run/out/.metadata"));
   EXPECT_THAT(metadata, HasSubstr("planner_data"));

@@ -64,7 +64,7 @@ Result<Placement> Write(io::Storage& storage, const std::string& dir, Checkpoint
       const Chunk& chunk = entry.chunks[c];
       const std::string data = Pattern(chunk.bytes.length, static_cast<unsigned>(10 * e + c));
       CROSSDOCK_RETURN_IF_ERROR(put(chunk.file, chunk.bytes.offset, data));
-      CROSSDOCK_ASSIGN_OR_RETURN(const auto frames, writer.Seal(static_cast<std::int32_t>(e), static_cast<std::int32_t>(c),
+      CROSSDOCK_ASSIGN_OR_RETURN(const auto frames, writer.Seal(placement.catalog, static_cast<std::int32_t>(e), static_cast<std::int32_t>(c),
                                                                 Crc32(0, std::as_bytes(std::span(data)))));
       for (const Frame& frame : frames) {
         CROSSDOCK_RETURN_IF_ERROR(put(frame.file, frame.offset, frame.bytes));
@@ -75,7 +75,7 @@ Result<Placement> Write(io::Storage& storage, const std::string& dir, Checkpoint
     const Status synced = file->Sync();
     if (!synced) return synced.error();
   }
-  const Status metadata = writer.WriteMetadata(storage, dir);
+  const Status metadata = writer.WriteMetadata(placement.catalog, storage, dir);
   if (!metadata) return metadata.error();
   return placement;
 }
@@ -107,7 +107,7 @@ TEST(DcpWriter, WhatItPlacesIsWhatTheReaderFinds) {
   ASSERT_EQ(found.object_refs.size(), 1U);
   EXPECT_EQ(found.object_refs[0].name, "x._extra_state/shard_0_1");
   ASSERT_OK_AND_ASSIGN(const Value extra, reader->LoadObject(found.object_refs[0]));
-  EXPECT_TRUE(extra.Equals(placement.catalog.objects.at("object:x._extra_state/shard_0_1")));
+  EXPECT_TRUE(extra.Equals(Target().objects.at("object:x._extra_state/shard_0_1")));
   EXPECT_TRUE(found.objects.at("common").Equals(placement.catalog.objects.at("common")));
   EXPECT_EQ(found.objects.at("metadata.json").GetInt("common_backend_version"), 1);
 }

@@ -88,11 +88,11 @@ Result<Placement> Write(io::Storage& storage, const std::string& dir, Checkpoint
     const std::string data = Pattern(chunk.bytes.length, static_cast<unsigned>(e));
     CROSSDOCK_RETURN_IF_ERROR(put(chunk.file, chunk.bytes.offset, data));
     CROSSDOCK_ASSIGN_OR_RETURN(const auto frames,
-                               writer.Seal(static_cast<std::int32_t>(e), 0, Crc32(0, std::as_bytes(std::span(data)))));
+                               writer.Seal(placement.catalog, static_cast<std::int32_t>(e), 0, Crc32(0, std::as_bytes(std::span(data)))));
     for (const Frame& frame : frames) CROSSDOCK_RETURN_IF_ERROR(put(frame.file, frame.offset, frame.bytes));
   }
   for (const auto& file : files) CROSSDOCK_RETURN_IF_ERROR(file->Sync());
-  CROSSDOCK_RETURN_IF_ERROR(writer.WriteMetadata(storage, dir));
+  CROSSDOCK_RETURN_IF_ERROR(writer.WriteMetadata(placement.catalog, storage, dir));
   return placement;
 }
 

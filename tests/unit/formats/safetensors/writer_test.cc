@@ -91,7 +91,7 @@ TEST(SafetensorsWriter, WritesTheGoldenDirectoryByteForByte) {
   }
   io::MemoryStorage target;
   ASSERT_THAT(io::MakeDirs(target, "/t"), IsOk());
-  ASSERT_THAT(writer->WriteMetadata(target, "/t"), IsOk());
+  ASSERT_THAT(writer->WriteMetadata(placement.catalog, target, "/t"), IsOk());
   ASSERT_OK_AND_ASSIGN(const std::string index, io::ReadSmallFile(target, "/t/model.safetensors.index.json"));
   ASSERT_OK_AND_ASSIGN(const std::string golden, io::ReadSmallFile(*local, io::JoinPath(dir, "model.safetensors.index.json")));
   EXPECT_EQ(index, golden);
