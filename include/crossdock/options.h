@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "crossdock/step.h"
+
 namespace crossdock {
 
 /// Progress of a running command. `phase` is "reading metadata", "converting", "verifying", "syncing", ...
@@ -53,7 +55,7 @@ struct ConvertOptions {
   std::optional<std::string> rules;
   std::optional<std::string> dtype;                ///< "bf16", "fp16", "fp32"
   std::vector<std::string> keep_dtype;
-  std::optional<std::int64_t> step;
+  std::optional<StepChoice> step;
   bool no_optim = false;
   bool no_rng = false;
   bool require_optim = false;
@@ -80,7 +82,7 @@ struct ConvertOptions {
 struct VerifyOptions {
   std::string a, b;
   std::optional<std::string> from_a, from_b;
-  std::optional<std::int64_t> step;
+  std::optional<StepChoice> step;
   std::optional<std::string> family, rules, hf_template;
   std::string exact = "bit";                       ///< "bit" or "close"
   std::optional<std::string> report;
@@ -91,7 +93,7 @@ struct VerifyOptions {
 struct InspectOptions {
   std::string path;
   std::optional<std::string> from;
-  std::optional<std::int64_t> step;
+  std::optional<StepChoice> step;
   std::optional<std::string> family, rules;
   std::optional<std::string> hf_template;
   bool tensors = false;                            ///< list every tensor

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// `crossdock inspect`.
 #include "cli/commands.h"
-#include "cli/values.h"
 
 namespace crossdock::cli {
 
@@ -16,10 +15,7 @@ Result<Report> RunInspect(const Request& request, const Machine& machine, const 
   CROSSDOCK_ASSIGN_OR_RETURN(options.from, request.One("from"));
   CROSSDOCK_ASSIGN_OR_RETURN(options.family, request.One("family"));
   CROSSDOCK_ASSIGN_OR_RETURN(options.rules, request.One("rules"));
-  CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> step, request.One("step"));
-  if (step) {
-    CROSSDOCK_ASSIGN_OR_RETURN(options.step, ParseInt("step", *step, 0));
-  }
+  CROSSDOCK_ASSIGN_OR_RETURN(options.step, WantedStep(request));
   options.hf_template = ends.hf_template;
   options.tensors = request.Flag("tensors");
   CROSSDOCK_ASSIGN_OR_RETURN(options.allow, AllowedThings(request));

@@ -21,10 +21,7 @@ Result<Report> RunVerify(const Request& request, const Machine& machine, const H
   if (exact) {
     CROSSDOCK_ASSIGN_OR_RETURN(options.exact, ParseChoice("exact", *exact, "bit close"));
   }
-  CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> step, request.One("step"));
-  if (step) {
-    CROSSDOCK_ASSIGN_OR_RETURN(options.step, ParseInt("step", *step, 0));
-  }
+  CROSSDOCK_ASSIGN_OR_RETURN(options.step, WantedStep(request));
   CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> memory, request.One("memory"));
   if (memory) {
     CROSSDOCK_ASSIGN_OR_RETURN(options.memory, ParseSize("memory", *memory));

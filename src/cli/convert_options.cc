@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "cli/values.h"
@@ -68,20 +69,34 @@ Status SmallInt(const Request& request, std::string_view name, std::int64_t leas
   return OkStatus();
 }
 
+Status TakeFlag(const Request& request, std::string_view name, bool* out) {
+  *out = request.Flag(name);
+  return OkStatus();
+}
+
+/// The options of the layout: each with what reads it, so that none is forgotten in `given`.
+struct LayoutOption {
+  const char* name;
+  Status (*read)(const Request&, std::string_view name, LayoutOptions*);
+};
+const std::array kLayoutOptions = {
+    LayoutOption{"tp", [](const Request& r, std::string_view n, LayoutOptions* o) { return SmallInt(r, n, 1, &o->tp); }},
+    LayoutOption{"pp", [](const Request& r, std::string_view n, LayoutOptions* o) { return SmallInt(r, n, 1, &o->pp); }},
+    LayoutOption{"vpp", [](const Request& r, std::string_view n, LayoutOptions* o) { return SmallInt(r, n, 1, &o->vpp); }},
+    LayoutOption{"pipeline-layers", [](const Request& r, std::string_view n, LayoutOptions* o) { return Get(r, n, ParseList, &o->pipeline_layers); }},
+    LayoutOption{"first-stage-layers", [](const Request& r, std::string_view n, LayoutOptions* o) { return Get(r, n, IntFrom(0), &o->first_stage_layers); }},
+    LayoutOption{"last-stage-layers", [](const Request& r, std::string_view n, LayoutOptions* o) { return Get(r, n, IntFrom(0), &o->last_stage_layers); }},
+    LayoutOption{"num-layers-per-virtual-pipeline-stage",
+                 [](const Request& r, std::string_view n, LayoutOptions* o) { return Get(r, n, IntFrom(1), &o->layers_per_virtual_stage); }},
+    LayoutOption{"pipeline-layout", [](const Request& r, std::string_view n, LayoutOptions* o) { return Get(r, n, Verbatim, &o->pipeline_layout); }},
+    LayoutOption{"account-for-embedding", [](const Request& r, std::string_view n, LayoutOptions* o) { return TakeFlag(r, n, &o->account_for_embedding); }},
+    LayoutOption{"account-for-loss", [](const Request& r, std::string_view n, LayoutOptions* o) { return TakeFlag(r, n, &o->account_for_loss); }},
+};
+
 Status FillLayout(const Request& request, LayoutOptions* layout) {
-  CROSSDOCK_RETURN_IF_ERROR(SmallInt(request, "tp", 1, &layout->tp));
-  CROSSDOCK_RETURN_IF_ERROR(SmallInt(request, "pp", 1, &layout->pp));
-  CROSSDOCK_RETURN_IF_ERROR(Get(request, "pipeline-layers", ParseList, &layout->pipeline_layers));
-  CROSSDOCK_RETURN_IF_ERROR(Get(request, "first-stage-layers", IntFrom(0), &layout->first_stage_layers));
-  CROSSDOCK_RETURN_IF_ERROR(Get(request, "last-stage-layers", IntFrom(0), &layout->last_stage_layers));
-  CROSSDOCK_RETURN_IF_ERROR(SmallInt(request, "vpp", 1, &layout->vpp));
-  CROSSDOCK_RETURN_IF_ERROR(Get(request, "num-layers-per-virtual-pipeline-stage", IntFrom(1), &layout->layers_per_virtual_stage));
-  CROSSDOCK_RETURN_IF_ERROR(Get(request, "pipeline-layout", Verbatim, &layout->pipeline_layout));
-  layout->account_for_embedding = request.Flag("account-for-embedding");
-  layout->account_for_loss = request.Flag("account-for-loss");
-  for (const char* name : {"tp", "pp", "pipeline-layers", "first-stage-layers", "last-stage-layers", "vpp", "num-layers-per-virtual-pipeline-stage",
-                           "pipeline-layout", "account-for-embedding", "account-for-loss"}) {
-    layout->given = layout->given || request.values.contains(name);
+  for (const LayoutOption& option : kLayoutOptions) {
+    CROSSDOCK_RETURN_IF_ERROR(option.read(request, option.name, layout));
+    layout->given = layout->given || request.values.contains(option.name);
   }
   return OkStatus();
 }
@@ -132,7 +147,7 @@ Status FillState(const Request& request, ConvertOptions* options) {
     CROSSDOCK_ASSIGN_OR_RETURN(auto pair, ParsePair("set", text));
     options->set_args.push_back(std::move(pair));
   }
-  CROSSDOCK_RETURN_IF_ERROR(Get(request, "step", IntFrom(0), &options->step));
+  CROSSDOCK_ASSIGN_OR_RETURN(options->step, WantedStep(request));
   CROSSDOCK_RETURN_IF_ERROR(Get(request, "iteration", IntFrom(0), &options->iteration));
   const auto copy = [](std::string_view name, const std::string& text) { return ParseChoice(name, text, "model master"); };
   CROSSDOCK_RETURN_IF_ERROR(Get(request, "params-from", copy, &options->params_from));
@@ -182,6 +197,12 @@ Result<std::vector<std::string>> AllowedThings(const Request& request) {
                                ParseChoice("allow", what, converting ? "unknown-tensors missing-optimizer nonfinite inexact" : "unknown-tensors"));
   }
   return allow;
+}
+
+Result<std::optional<StepChoice>> WantedStep(const Request& request) {
+  std::optional<StepChoice> step;
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "step", ParseStep, &step));
+  return step;
 }
 
 Status CheckLocal(const std::string& path) {

@@ -19,6 +19,7 @@ namespace crossdock::cli {
 struct Machine {
   Environment environment;
   std::function<bool(const std::string&)> exists;
+  std::vector<std::string> variables;   ///< names of the environment
 };
 
 struct Ends {
@@ -40,6 +41,9 @@ struct Ends {
 
 /// The values of --allow; kUsage for one that means nothing to the command.
 [[nodiscard]] Result<std::vector<std::string>> AllowedThings(const Request& request);
+
+/// --step: a number, or `release`.
+[[nodiscard]] Result<std::optional<StepChoice>> WantedStep(const Request& request);
 
 /// "`crossdock convert` needs SOURCE" and the like.
 [[nodiscard]] Error MissingWord(const Request& request, const std::string& what);

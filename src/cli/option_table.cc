@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "crossdock/nearest.h"
+
 namespace crossdock::cli {
 namespace {
 
@@ -65,7 +67,7 @@ constexpr std::array kTable = {
     Flag("fp16", "", kConverting, ""),
     Flag("fp32", "", kConverting, ""),
     Many("keep-dtype", "", "PATTERN", kConverting, "tensors that no cast touches (repeatable)"),
-    One("step", "ckpt-step", "N", kReading, "which step of a directory; default: the latest that is complete"),
+    One("step", "ckpt-step", "N|release", kReading, "which step of a directory; default: the latest that is complete"),
     Flag("no-optim", "no-load-optim", kConverting, "leave the optimizer state behind"),
     Flag("no-rng", "no-load-rng", kConverting, "leave the random number state behind"),
     Flag("require-optim", "", kConvert | kPlan | kManifest, "fail when no optimizer state was carried"),
@@ -73,7 +75,7 @@ constexpr std::array kTable = {
     Many("set", "", "ARG=VALUE", kConverting, "an argument that the target must store and the source lacks (repeatable)"),
     One("hf-template", "origin-hf-dir hf-config", "DIR", kReading, "where config.json, tokenizer and names come from"),
     One("family", "model-name", "NAME", kReading, "override the detected family"),
-    One("rules", "", "FILE", kReading, "a family file of your own"),
+    One("rules", "", "FILE", kReading | kFamilies, "a family file of your own"),
     One("for", "", "CONSUMER", kConverting, "what loads the target: megatron-lm (default), with optional @VERSION"),
     One("iteration", "", "N", kConverting, "what the Megatron checkpoint is called; default: the source's step"),
     Flag("release", "", kConverting, "call the Megatron checkpoint `release`"),
@@ -97,7 +99,7 @@ constexpr std::array kTable = {
     Flag("tensors", "", kInspect, "list every tensor"),
     // Talk.
     One("progress", "", "auto|plain|json|off", kEvery, "progress on stderr; default auto: on a terminal only"),
-    Flag("quiet", "q", kEvery, "no progress, and no notes while it works"),
+    Flag("quiet", "q", kEvery, "nothing but errors; what was asked for (a plan, a list, --json) is still printed"),
     Flag("verbose", "v", kEvery, "notices as they come, and the tensor in work"),
     Flag("json", "", kEvery, "the result, or the error, as one JSON object on stdout"),
     // Known, and not in this version.
@@ -133,7 +135,7 @@ constexpr std::array kCommands = {
                 "convert there and back, and compare"},
     CommandSpec{"manifest", kManifest, "SOURCE [--to FORMAT] [-o FILE]", "print the mapping of every tensor"},
     CommandSpec{"plan", kPlan, "SOURCE TARGET --to FORMAT [options]", "the same as convert --dry-run"},
-    CommandSpec{"families", kFamilies, "[NAME] [--json]", "list the supported model families, or one family's rules"},
+    CommandSpec{"families", kFamilies, "[NAME] [--rules FILE] [--json]", "list the supported model families, or one family's rules"},
     CommandSpec{"demo", kDemo, "DIR", "make a small model to try things on"},
     CommandSpec{"quantize", 0, "", ""},
     CommandSpec{"resume-plan", 0, "", ""},
@@ -155,21 +157,6 @@ bool AnyWord(std::string_view list, const F& test) {
   return false;
 }
 
-std::size_t EditDistance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t above = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0U : 1U)});
-      diagonal = above;
-    }
-  }
-  return row[b.size()];
-}
-
 }  // namespace
 
 std::span<const OptionSpec> OptionTable() { return kTable; }
@@ -183,17 +170,25 @@ const OptionSpec* FindOption(std::string_view spelling) {
 }
 
 std::string_view NearestOption(std::string_view spelling, unsigned commands) {
-  std::string_view best;
-  std::size_t best_distance = 3;  // three typing errors are another word
+  std::vector<std::string_view> known, aliases;
   for (const OptionSpec& spec : kTable) {
     if ((spec.commands & commands) == 0 || spec.later) continue;
-    const std::size_t distance = EditDistance(spec.name, spelling);
-    if (distance < best_distance && distance < spec.name.size()) {
-      best = spec.name;
-      best_distance = distance;
-    }
+    known.push_back(spec.name);
+    AnyWord(spec.aliases, [&](std::string_view alias) {
+      aliases.push_back(alias);
+      return false;
+    });
   }
-  return best;
+  known.insert(known.end(), aliases.begin(), aliases.end());  // of equally near ones the main name
+  return Nearest(spelling, known);
+}
+
+std::string_view NearestCommand(std::string_view word) {
+  std::vector<std::string_view> known;
+  for (const CommandSpec& spec : kCommands) {
+    if (spec.bit != 0) known.push_back(spec.name);
+  }
+  return Nearest(word, known);
 }
 
 bool ListHas(std::string_view list, std::string_view word) {

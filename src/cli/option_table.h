@@ -49,7 +49,7 @@ struct OptionSpec {
 [[nodiscard]] std::span<const OptionSpec> OptionTable();
 /// By name or alias, hyphens and underscores alike, without the leading dashes; null when unknown.
 [[nodiscard]] const OptionSpec* FindOption(std::string_view spelling);
-/// The known spelling nearest to a misspelt one among the options of `commands`, or empty.
+/// The known spelling, alias or main name, nearest to a misspelt one among the options of `commands`, or empty.
 [[nodiscard]] std::string_view NearestOption(std::string_view spelling, unsigned commands);
 /// True when `word` is one of the space-separated words of `list`.
 [[nodiscard]] bool ListHas(std::string_view list, std::string_view word);
@@ -62,5 +62,6 @@ struct CommandSpec {
 };
 [[nodiscard]] std::span<const CommandSpec> CommandTable();
 [[nodiscard]] const CommandSpec* FindCommand(std::string_view name);
+[[nodiscard]] std::string_view NearestCommand(std::string_view word);  ///< of this version's, or empty
 
 }  // namespace crossdock::cli

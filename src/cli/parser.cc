@@ -8,6 +8,8 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 
+#include "crossdock/nearest.h"
+
 namespace crossdock::cli {
 namespace {
 
@@ -94,6 +96,26 @@ std::string EnvironmentName(std::string_view option) {
   std::string name = "CROSSDOCK_";
   for (char c : option) name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return name;
+}
+
+std::vector<std::string> UnknownVariables(const std::vector<std::string>& names) {
+  constexpr std::string_view kPrefix = "CROSSDOCK_";
+  // Of the scripts beside the program.
+  constexpr std::string_view kOthers = "CROSSDOCK_BUILD_JOBS CROSSDOCK_ENV_DIR CROSSDOCK_KILLS CROSSDOCK_SEED";
+  std::vector<std::string> known;
+  for (const OptionSpec& spec : OptionTable()) known.push_back(EnvironmentName(spec.name));
+  const std::vector<std::string_view> candidates(known.begin(), known.end());
+  std::vector<std::string> notices;
+  for (const std::string& name : names) {
+    if (!name.starts_with(kPrefix) || ListHas(kOthers, name) || std::ranges::find(known, name) != known.end()) continue;
+    std::string option = name.substr(kPrefix.size());
+    std::ranges::transform(option, option.begin(), [](unsigned char c) { return c == '_' ? '-' : static_cast<char>(std::tolower(c)); });
+    const OptionSpec* alias = FindOption(option);
+    const std::string meant = alias != nullptr ? EnvironmentName(alias->name) : std::string(Nearest(name, candidates));
+    notices.push_back(fmt::format("the environment variable `{}` sets nothing{}", Printable(name), meant.empty() ? "" : "; did you mean `" + meant + "`?"));
+  }
+  std::ranges::sort(notices);
+  return notices;
 }
 
 std::vector<std::string> Request::All(std::string_view name) const {

@@ -36,5 +36,7 @@ using Environment = std::function<const char*(const char*)>;
 [[nodiscard]] std::string HelpText(const CommandSpec* command);
 /// "CROSSDOCK_MAX_SHARD_SIZE" for "max-shard-size".
 [[nodiscard]] std::string EnvironmentName(std::string_view option);
+/// A line for each variable that is called CROSSDOCK_... and sets nothing, with the nearest that does.
+[[nodiscard]] std::vector<std::string> UnknownVariables(const std::vector<std::string>& names);
 
 }  // namespace crossdock::cli

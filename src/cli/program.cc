@@ -49,12 +49,21 @@ int Print(const std::string& text, int status) {
   return Fail(MakeError(ErrorCode::kIo, "the result could not be written to the standard output"), false);
 }
 
-int Finish(const Result<Report>& result, bool json) {
+/// What a command was asked to show: a plan, a mapping, a list. The others tell what they did.
+bool AsksForText(const Request& request) {
+  return (request.command->bit & (kInspect | kManifest | kPlan | kFamilies)) != 0 || request.Flag("dry-run") || request.Flag("manifest-only");
+}
+
+/// With --quiet a command that does something says nothing when it is done; the exit status tells the rest.
+int Finish(const Result<Report>& result, const Request& request) {
+  const bool json = request.Flag("json");
   if (!result) return Fail(result.error(), json);
-  for (const std::string& line : result->remarks) fmt::print(stderr, "{}\n", line);
+  const int status = !result->equal ? 1 : !result->consistent ? ExitStatus(ErrorCode::kCorrupt) : 0;
+  const bool quiet = request.Flag("quiet");
+  if (quiet && !json && !AsksForText(request)) return status;
+  for (const std::string& line : quiet ? std::vector<std::string>() : result->remarks) fmt::print(stderr, "{}\n", line);
   std::string text = json ? result->json : result->text;
   if (!text.ends_with('\n')) text += '\n';
-  const int status = !result->equal ? 1 : !result->consistent ? ExitStatus(ErrorCode::kCorrupt) : 0;
   return Print(text, status);
 }
 
@@ -97,8 +106,9 @@ int RunProgram(const std::vector<std::string>& args, const Machine& machine) {
   if (!request) return Fail(request.error(), json);
   if (!request->Flag("quiet")) {
     for (const std::string& notice : words->notices) fmt::print(stderr, "note: {}\n", notice);
+    for (const std::string& notice : UnknownVariables(machine.variables)) fmt::print(stderr, "note: {}\n", notice);
   }
-  return Finish(RunRequest(*request, machine), request->Flag("json"));
+  return Finish(RunRequest(*request, machine), *request);
 }
 
 }  // namespace crossdock::cli

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "cli/option_table.h"
+#include "crossdock/nearest.h"
 
 namespace crossdock::cli {
 namespace {
@@ -46,6 +47,13 @@ Result<std::int64_t> ParseInt(std::string_view option, std::string_view text, st
   const std::string takes = most == INT64_MAX ? fmt::format("a whole number of at least {}", least)
                                               : fmt::format("a whole number from {} to {}", least, most);
   return BadValue(option, takes, text);
+}
+
+Result<StepChoice> ParseStep(std::string_view option, std::string_view text) {
+  if (text == "release") return StepChoice{0, true};
+  const Result<std::int64_t> number = ParseInt(option, text, 0);
+  if (!number) return BadValue(option, "a step's number, or `release`", text);
+  return StepChoice{*number, false};
 }
 
 Result<std::int64_t> ParseSize(std::string_view option, std::string_view text) {
@@ -93,9 +101,13 @@ Result<std::pair<std::string, std::string>> ParsePair(std::string_view option, s
 
 Result<std::string> ParseChoice(std::string_view option, std::string_view text, std::string_view choices) {
   if (ListHas(choices, text)) return std::string(text);
+  std::vector<std::string_view> known;
+  for (std::string_view rest = choices; !rest.empty(); rest.remove_prefix(std::min(rest.find(' '), rest.size() - 1) + 1)) {
+    known.push_back(rest.substr(0, rest.find(' ')));
+  }
   std::string takes(choices);
   for (std::size_t i = takes.find(' '); i != std::string::npos; i = takes.find(' ', i + 2)) takes.replace(i, 1, ", ");
-  return BadValue(option, "one of: " + takes, text);
+  return BadValue(option, "one of: " + takes, text).WithHint(DidYouMean(text, known));
 }
 
 }  // namespace crossdock::cli

@@ -10,12 +10,15 @@
 #include <vector>
 
 #include "crossdock/result.h"
+#include "crossdock/step.h"
 
 namespace crossdock::cli {
 
 /// A decimal number within [least, most].
 [[nodiscard]] Result<std::int64_t> ParseInt(std::string_view option, std::string_view text, std::int64_t least,
                                             std::int64_t most = INT64_MAX);
+/// "20" or "release".
+[[nodiscard]] Result<StepChoice> ParseStep(std::string_view option, std::string_view text);
 /// "512MiB", "5GB", "1.5GiB", "512M" (binary, as ulimit and containers count) or a bare number of bytes.
 [[nodiscard]] Result<std::int64_t> ParseSize(std::string_view option, std::string_view text);
 /// "bf16", "fp16", "fp32" for any spelling in use: bfloat16, torch.bfloat16, half, float32, ...

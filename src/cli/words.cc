@@ -75,8 +75,9 @@ class Pass {
       out_.command = FindCommand(word);
       command_at_ = i;
       if (out_.command != nullptr) return OkStatus();
+      const std::string_view nearest = NearestCommand(word);
       return UsageError(fmt::format("unknown command `{}`", Printable(word)))
-          .WithHint("`crossdock --help` lists the commands");
+          .WithHint(nearest.empty() ? "`crossdock --help` lists the commands" : fmt::format("did you mean `{}`?", nearest));
     }
     return OkStatus();
   }

@@ -236,7 +236,7 @@ Result<verify::Comparison> CompareSources(const Source& a, const Source& b, cons
     if (hooks.on_progress) hooks.on_progress({"comparing", done, total, ""});
   };
   // Nor are masters, where one side has no place for them.
-  const bool masters = HoldsMasters(a.found.kind) && HoldsMasters(b.found.kind);
+  const bool masters = options.masters && HoldsMasters(a.found.kind) && HoldsMasters(b.found.kind);
   dialects::HubState left, right;
   const auto side = [&](const Source& source, dialects::HubState* copy) -> const dialects::HubState* {
     if (masters) return &source.hub;

@@ -15,6 +15,7 @@ namespace crossdock::convert {
 struct CompareOptions {
   verify::Exact exact = verify::Exact::kBit;
   std::int64_t memory = std::int64_t{512} << 20U;
+  bool masters = true;   ///< false: what lay between the two sides held none
 };
 
 [[nodiscard]] Result<verify::Comparison> CompareSources(const Source& a, const Source& b, const CompareOptions& options,

@@ -130,7 +130,7 @@ Result<Report> Convert(const ConvertOptions& options, const Hooks& hooks) {
   }
   if (options.dry_run) {
     CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t free_bytes, FreeBytesAt(*storage, options.target));
-    return MakePlanReport(job.source, job.target, options, free_bytes);
+    return MakePlanReport(job.source, job.target, options, free_bytes, CheckWouldBegin(*storage, job.target, options));
   }
   if (CarriesOptimizer(job.target) || options.params_from == "master") CROSSDOCK_RETURN_IF_ERROR(ProveMasters(job.source, options, hooks));
   const Tally tally = TallyOf(job.source, job.target);

@@ -2,12 +2,17 @@
 /// Families: what is supported, per dialect; one family's rule file as it stands.
 #include <fmt/format.h>
 
+#include <memory>
+#include <optional>
 #include <set>
+#include <vector>
 
 #include "convert/kinds.h"
 #include "crossdock/convert.h"
+#include "crossdock/nearest.h"
 #include "family/builtin_files.h"
 #include "family/family_file.h"
+#include "io/storage.h"
 #include "tensor/value.h"
 
 namespace crossdock {
@@ -57,12 +62,26 @@ Value Describe(const family::FamilyFile& file) {
 
 }  // namespace
 
-Result<Report> Families(const std::string& name) {
+Result<Report> Families(const std::string& name, const std::optional<std::string>& rules) {
   Report report;
+  std::vector<const family::FamilyFile*> files;
+  for (const family::FamilyFile& file : family::BuiltinFamilies()) files.push_back(&file);
+  std::optional<family::FamilyFile> own;
+  if (rules) {
+    const std::unique_ptr<io::Storage> storage = io::MakeLocalStorage();
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::string text, io::ReadSmallFile(*storage, *rules));
+    CROSSDOCK_ASSIGN_OR_RETURN(own, family::ParseFamilyFile(text, *rules));
+    // The user's file goes before one of ours that has the same name, as in a conversion.
+    std::erase_if(files, [&](const family::FamilyFile* file) { return file->name == own->name; });
+    files.push_back(&*own);
+  }
   Value list = Value::MakeList();
   report.text = fmt::format("{:<12} {:<12} {}\n", "family", "dialects", "architectures");
   bool found = false;
-  for (const family::FamilyFile& file : family::BuiltinFamilies()) {
+  std::vector<std::string_view> known;
+  for (const family::FamilyFile* listed : files) {
+    const family::FamilyFile& file = *listed;
+    known.emplace_back(file.name);
     const std::set<std::string> dialects = DialectsOf(file);
     report.text += fmt::format("{:<12} {:<12} {}\n", file.name, fmt::format("{}", fmt::join(dialects, ", ")),
                                fmt::join(file.architectures, ", "));
@@ -70,13 +89,13 @@ Result<Report> Families(const std::string& name) {
     if (file.name != name) continue;
     found = true;
     Value one = Describe(file);
-    const std::string rules = RulesInFull(file);
-    one.Set("rules", rules);
-    return Report{rules, ToJson(one) + "\n", true, true, {}};
+    const std::string full = RulesInFull(file);
+    one.Set("rules", full);
+    return Report{full, ToJson(one) + "\n", true, true, {}};
   }
   if (!name.empty() && !found) {
     return MakeError(ErrorCode::kUsage, fmt::format("there is no family `{}`", Printable(name)))
-        .WithHint("`crossdock families` lists them");
+        .WithHint(Nearest(name, known).empty() ? "`crossdock families` lists them" : DidYouMean(name, known));
   }
   Value out = Value::MakeDict();
   out.Set("families", std::move(list));

@@ -13,6 +13,7 @@
 #include "convert/kinds.h"
 #include "convert/receipt.h"
 #include "convert/replaced.h"
+#include "convert/request_words.h"
 #include "execute/executor.h"
 #include "io/staging.h"
 
@@ -178,11 +179,7 @@ class Run {
       : source_(source), target_(*target), storage_(storage), options_(options), hooks_(hooks) {}
 
   Status InStaging(io::Staging& staging) {
-    if (staging.completed()) {
-      // The interrupted run had only its commit left, and Begin has finished that: what is there is counted.
-      result_.outcome.report.tasks_resumed = static_cast<std::int64_t>(target_.plan.tasks.size());
-      return Prove(target_.unit);
-    }
+    if (staging.completed()) return Complete(staging);
     CROSSDOCK_RETURN_IF_ERROR(KeepTensorFiles(target_, staging));
     CROSSDOCK_RETURN_IF_ERROR(CheckSpace(storage_, target_, staging));
     CROSSDOCK_RETURN_IF_ERROR(Execute(staging));
@@ -205,6 +202,26 @@ class Run {
   }
 
  private:
+  /// Nothing is left to write: the interrupted run had only its commit left, which Begin has finished, or a whole target
+  /// was there. What is there is counted, and with --verify compared.
+  Status Complete(const io::Staging& staging) {
+    if (options_.receipt) {
+      return MakeError(ErrorCode::kUsage, "the target is complete already, and a receipt is made while it is written")
+          .WithPath(target_.unit)
+          .WithHint("leave `--receipt` out, or write the target anew with `--force` in place of `--resume`");
+    }
+    result_.outcome.complete_before = true;
+    const Status proven = Prove(target_.unit);
+    if (proven || staging.earlier() == io::Earlier::kCommitted || proven.error().code == ErrorCode::kCancelled) return proven;
+    const Error& why = proven.error();
+    return MakeError(ErrorCode::kUsage, "the target exists already, and is not what this command writes")
+        .WithPath(target_.unit)
+        .WithTensor(why.tensor)
+        .WithExpected(why.expected)
+        .WithFound(why.found.empty() ? why.message : why.found)
+        .WithHint("choose another target, or replace this one with --force");
+  }
+
   Status Execute(const io::Staging& staging) {
     execute::ExecuteOptions how;
     how.threads = target_.threads;
@@ -212,6 +229,7 @@ class Run {
     how.digests = options_.receipt.has_value();
     how.allow_nonfinite = Allows(options_, "nonfinite");
     how.resume = staging.resuming();
+    how.request = RequestWords(options_);
     how.stop = hooks_.stop;
     how.on_progress = [this](const execute::Progress& p) {
       memory_.Look();
@@ -284,6 +302,13 @@ Status WriteReportFile(io::Storage& storage, const std::string& path, const std:
   return done;
 }
 
+Status CheckWouldBegin(io::Storage& storage, const Target& target, const ConvertOptions& options) {
+  if (options.force) {
+    CROSSDOCK_ASSIGN_OR_RETURN([[maybe_unused]] const std::optional<std::string> replaced, WhatIsReplaced(storage, target.unit));
+  }
+  return io::CheckTarget(storage, target.unit, {options.force, options.resume});
+}
+
 Result<Source> OpenResult(io::Storage& storage, const std::string& dir, formats::Kind kind, const Target& target) {
   Source result;
   result.label = target.unit;
@@ -303,9 +328,12 @@ Result<JobResult> RunJob(const Source& source, Target* target, io::Storage& stor
   }
   CROSSDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<io::Staging> staging,
                              io::Staging::Begin(storage, target->unit, {options.force, options.resume}));
+  // Another conversion's work is not this one's to change or to remove.
+  if (staging->resuming()) CROSSDOCK_RETURN_IF_ERROR(execute::CheckSameRun(storage, staging->dir(), target->plan, RequestWords(options)));
   Run run(source, target, storage, options, hooks);
   const Status status = run.InStaging(*staging);
   JobResult result = run.Take();
+  result.outcome.dropped = staging->earlier() == io::Earlier::kDropped;
   result.outcome.replaced = std::move(replaced);
   if (!status) {
     Error error = status.error();

@@ -25,6 +25,9 @@ struct JobResult {
 [[nodiscard]] Result<JobResult> RunJob(const Source& source, Target* target, io::Storage& storage, const ConvertOptions& options,
                                        const Hooks& hooks);
 
+/// What RunJob would refuse at once: a target that is in the way, a folder that cannot be written. Makes nothing.
+[[nodiscard]] Status CheckWouldBegin(io::Storage& storage, const Target& target, const ConvertOptions& options);
+
 /// Free bytes where `path` will lie: of its deepest folder that exists.
 [[nodiscard]] Result<std::int64_t> FreeBytesAt(io::Storage& storage, const std::string& path);
 

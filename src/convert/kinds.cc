@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/check.h"
+#include "crossdock/nearest.h"
 
 namespace crossdock::convert {
 namespace {
@@ -34,9 +35,14 @@ std::string Names(bool KindSpec::*able) {
 Result<Kind> Parse(const char* option, const std::string& name, bool KindSpec::*able, const char* verb) {
   const std::optional<Kind> kind = formats::KindFromName(name);
   if (!kind) {
+    std::vector<std::string_view> known;
+    for (const KindSpec& spec : kKinds) {
+      if (spec.*able) known.push_back(formats::KindName(spec.kind));
+    }
     return MakeError(ErrorCode::kUsage, fmt::format("`{}` takes a format", option))
         .WithExpected("one of " + Names(able))
-        .WithFound(fmt::format("`{}`", Printable(name)));
+        .WithFound(fmt::format("`{}`", Printable(name)))
+        .WithHint(DidYouMean(name, known));
   }
   if (!(SpecOf(*kind).*able)) {
     return MakeError(ErrorCode::kUnsupported, fmt::format("this version cannot {} `{}`", verb, name))

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Roundtrip: HF -> FORMAT -> HF beside each other, then compared; what was made on the way is removed.
+/// Roundtrip: there, to FORMAT, and back beside each other, then compared; what was made on the way is removed. Weights come
+/// back as a Hugging Face directory; with optimizer state, where FORMAT holds it, all slots come back as full-state.
 #include <fmt/format.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "convert/comparison.h"
 #include "convert/convert_source.h"
 #include "convert/job.h"
+#include "convert/kinds.h"
 #include "crossdock/convert.h"
 #include "io/storage.h"
 
@@ -39,10 +43,39 @@ class WorkDir {
   std::string path_;
 };
 
+/// What comes back, and so what can be compared.
+struct Trip {
+  formats::Kind back = formats::Kind::kHf;
+  bool masters = true;
+  std::string compared;  ///< ", weights only: ..."; empty where the source has nothing but weights
+};
+
+Result<Trip> PlanTrip(const Source& source, const ConvertOptions& options) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const formats::Kind via, ParseTargetKind(options.to));
+  Trip trip;
+  const auto holds = [&](auto test) { return std::ranges::any_of(source.hub.tensors, test); };
+  if (!holds([](const auto& t) { return t.slot != Slot::kParam; })) {
+    if (options.no_optim && HoldsOptimizer(source.found.kind)) trip.compared = ", weights only: --no-optim leaves the rest behind";
+    return trip;
+  }
+  if (!HoldsOptimizer(via)) {
+    trip.compared = fmt::format(", weights only: `{}` holds no optimizer state", options.to);
+    return trip;
+  }
+  trip.back = formats::Kind::kFullState;  // the one that holds every slot
+  trip.masters = HoldsMasters(via);
+  const bool without = !trip.masters && holds([](const auto& t) { return t.slot == Slot::kMaster; });
+  trip.compared = without ? fmt::format(", every slot but masters, which `{}` does not hold", options.to) : ", every slot";
+  return trip;
+}
+
 }  // namespace
 
 Result<Report> Roundtrip(const RoundtripOptions& options, const Hooks& hooks) {
   const std::unique_ptr<io::Storage> storage = io::MakeLocalStorage();
+  SourceRequest request = RequestOf(options.convert);
+  CROSSDOCK_ASSIGN_OR_RETURN(const Source a, OpenAndRead(*storage, request));
+  CROSSDOCK_ASSIGN_OR_RETURN(const Trip trip, PlanTrip(a, options.convert));
   const std::string out = options.out.value_or(".");
   CROSSDOCK_ASSIGN_OR_RETURN(const WorkDir work, WorkDir::Make(*storage, out));
 
@@ -53,7 +86,7 @@ Result<Report> Roundtrip(const RoundtripOptions& options, const Hooks& hooks) {
   ConvertOptions back;
   back.source = there.target;
   back.target = work.Path("back");
-  back.to = "hf";
+  back.to = formats::KindName(trip.back);
   back.hf_template = options.convert.hf_template.value_or(options.convert.source);
   back.rules = options.convert.rules;
   back.family = options.convert.family;
@@ -63,18 +96,17 @@ Result<Report> Roundtrip(const RoundtripOptions& options, const Hooks& hooks) {
   back.allow = options.convert.allow;
   CROSSDOCK_ASSIGN_OR_RETURN(const Report second, Convert(back, hooks));
 
-  SourceRequest request = RequestOf(options.convert);
-  CROSSDOCK_ASSIGN_OR_RETURN(const Source a, OpenAndRead(*storage, request));
   request.path = back.target;
   request.from.reset();
   request.step.reset();
   CROSSDOCK_ASSIGN_OR_RETURN(const Source b, OpenAndRead(*storage, request));
   CROSSDOCK_ASSIGN_OR_RETURN(const verify::Comparison comparison,
-                             CompareSources(a, b, {verify::Exact::kBit, options.convert.memory}, hooks));
+                             CompareSources(a, b, {verify::Exact::kBit, options.convert.memory, trip.masters}, hooks));
   Report report = ComparisonReport(comparison, b.hub.notices);
   const std::string path = options.report.value_or(io::JoinPath(out, "roundtrip_comparison.json"));
   CROSSDOCK_RETURN_IF_ERROR(WriteReportFile(*storage, path, report.json));
-  report.text = fmt::format("round trip hf -> {} -> hf: {}report in `{}`\n", options.convert.to, report.text, Printable(path, 4096));
+  report.text = fmt::format("round trip {} -> {} -> {}{}: {}report in `{}`\n", formats::KindName(a.found.kind), options.convert.to,
+                            formats::KindName(trip.back), trip.compared, report.text, Printable(path, 4096));
   return report;
 }
 

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "convert/kinds.h"
+#include "crossdock/nearest.h"
 #include "dialects/hf/config_check.h"
 #include "dialects/hf/hf_dialect.h"
 #include "dialects/mcore/mcore_dialect.h"
@@ -32,10 +33,13 @@ Result<const family::FamilyFile*> WantedFamily(const SourceRequest& request, Sou
   if (!request.family) return nullptr;
   if (const family::FamilyFile* found = family::FindFamily(*request.family, families)) return found;
   std::string names;
+  std::vector<std::string_view> known;
+  for (const family::FamilyFile* file : families) known.emplace_back(file->name);
+  const std::string meant = DidYouMean(*request.family, known);
   for (const family::FamilyFile* file : families) names += fmt::format("{}`{}`", names.empty() ? "" : ", ", file->name);
   return MakeError(ErrorCode::kUsage, fmt::format("there is no family `{}`", Printable(*request.family)))
       .WithExpected("one of " + names)
-      .WithHint("`crossdock families` lists them; `--rules FILE` adds one of your own");
+      .WithHint(meant.empty() ? "`crossdock families` lists them; `--rules FILE` adds one of your own" : meant);
 }
 
 bool Allowed(const SourceRequest& request, std::string_view what) {

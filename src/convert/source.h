@@ -31,7 +31,7 @@ struct Template {
 struct SourceRequest {
   std::string path;
   std::optional<std::string> from;
-  std::optional<std::int64_t> step;
+  std::optional<StepChoice> step;
   std::optional<std::string> family, rules, hf_template;
   bool no_optim = false;
   std::vector<std::string> allow;

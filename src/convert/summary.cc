@@ -313,9 +313,11 @@ Report MakeSummary(const Source& source, const Target& target, const ConvertOpti
   const double seconds = std::max(outcome.measures.seconds, 1e-9);
   const auto rate = static_cast<std::int64_t>(static_cast<double>(outcome.report.bytes_written) / seconds);
   Report out;
-  out.text = "converted\n" + EndsText(source, target, options) + SharedText(shared, options);
+  out.text = (outcome.complete_before ? "complete already, nothing was written\n" : "converted\n") + EndsText(source, target, options) + SharedText(shared, options);
   out.text += fmt::format("{} tensors in {} files ({}), opened again and counted{}\n", outcome.reopened, shared.files.size(),
                           HumanBytes(SumOf(shared.files)), outcome.verified ? "; every tensor compared with the source" : "");
+  if (outcome.dropped) out.text += "dropped: the unfinished work of an earlier run (`--resume` goes on with it)\n";
+  for (const std::string& notice : outcome.report.notices) out.text += notice + "\n";
   if (outcome.replaced) out.text += fmt::format("replaced: the `{}` checkpoint that lay there before\n", *outcome.replaced);
   if (outcome.report.overflows != 0) {
     out.text += fmt::format("{} values became infinite, as `--allow nonfinite` permits\n", outcome.report.overflows);
@@ -337,6 +339,9 @@ Report MakeSummary(const Source& source, const Target& target, const ConvertOpti
   json.Set("peak_anonymous", outcome.measures.peak_anonymous);
   json.Set("values_made_infinite", outcome.report.overflows);
   json.Set("tasks_resumed", outcome.report.tasks_resumed);
+  json.Set("complete_before", outcome.complete_before);
+  json.Set("dropped_unfinished_work", outcome.dropped);
+  json.Set("run_notices", StringList(outcome.report.notices));
   json.Set("replaced", outcome.replaced ? Value(*outcome.replaced) : Value());
   json.Set("reopened_tensors", outcome.reopened);
   json.Set("verified", outcome.verified);
@@ -345,7 +350,8 @@ Report MakeSummary(const Source& source, const Target& target, const ConvertOpti
   return out;
 }
 
-Report MakePlanReport(const Source& source, const Target& target, const ConvertOptions& options, std::int64_t free_bytes) {
+Report MakePlanReport(const Source& source, const Target& target, const ConvertOptions& options, std::int64_t free_bytes,
+                      const Status& would_begin) {
   const Tally tally = TallyOf(source, target);
   const Shared shared = Collect(source, target, options, tally);
   const std::int64_t needed = SumOf(shared.files);
@@ -368,6 +374,7 @@ Report MakePlanReport(const Source& source, const Target& target, const ConvertO
   out.text += fmt::format("disk      {} bytes needed, {} bytes free{}\n", needed, free_bytes, needed > free_bytes ? ": NOT ENOUGH" : "");
   out.text += fmt::format("memory    {} expected at the peak, with {} threads; --memory is {}\n", HumanBytes(target.plan.peak_memory),
                           target.threads, HumanBytes(options.memory));
+  if (!would_begin) out.text += "the real run would fail: " + would_begin.error().ToString() + "\n";
   out.text += AnyLayoutText(target, options) + fmt::format("load it with:\n  {}\n", fmt::join(LoadLines(target), "\n  "));
 
   Value json = EndsJson("plan", source, target, options, shared);
@@ -378,6 +385,7 @@ Report MakePlanReport(const Source& source, const Target& target, const ConvertO
   json.Set("tasks", static_cast<std::int64_t>(target.plan.tasks.size()));
   json.Set("disk_needed", needed);
   json.Set("disk_free", free_bytes);
+  json.Set("would_fail", would_begin ? Value() : Value(would_begin.error().ToString()));
   json.Set("expected_peak_memory", target.plan.peak_memory);
   json.Set("threads", target.threads);
   json.Set("load", StringList(LoadLines(target)));

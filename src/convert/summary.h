@@ -30,6 +30,8 @@ struct Outcome {
   bool verified = false;            ///< --verify compared everything
   std::int64_t reopened = 0;        ///< tensors counted in the result when it was opened again
   std::int64_t copied_files = 0;
+  bool complete_before = false;     ///< --resume: the target was whole already, nothing was written
+  bool dropped = false;             ///< an earlier run's unfinished work was removed
   std::optional<std::string> replaced;  ///< --force: the format of what lay at the target before
 };
 
@@ -56,9 +58,10 @@ struct Tally {
 [[nodiscard]] Report MakeSummary(const Source& source, const Target& target, const ConvertOptions& options, const Tally& tally,
                                  const Outcome& outcome);
 
-/// --dry-run: files and bytes with the total first, stages, what is left out, disk and peak memory needed.
+/// --dry-run: files and bytes with the total first, stages, what is left out, disk and peak memory needed; and, from
+/// `would_begin`, why the real run would be refused.
 [[nodiscard]] Report MakePlanReport(const Source& source, const Target& target, const ConvertOptions& options,
-                                    std::int64_t free_bytes);
+                                    std::int64_t free_bytes, const Status& would_begin = OkStatus());
 
 /// "1.5 GiB", "17 bytes".
 [[nodiscard]] std::string HumanBytes(std::int64_t bytes);

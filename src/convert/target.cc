@@ -5,6 +5,8 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <filesystem>
 #include <map>
 #include <thread>
@@ -13,6 +15,7 @@
 #include "convert/config_family.h"
 #include "convert/kinds.h"
 #include "convert/layout_options.h"
+#include "crossdock/nearest.h"
 #include "dialects/hf/dcp_keys.h"
 #include "dialects/hf/hf_dialect.h"
 #include "dialects/mcore/keys.h"
@@ -33,21 +36,54 @@ DType DTypeOf(const std::string& name) {
   return name == "bf16" ? DType::kBF16 : name == "fp16" ? DType::kF16 : DType::kF32;
 }
 
+/// Who may be named by --for. Those that no version of ours writes for are refused by name.
+struct ConsumerSpec {
+  std::string_view name;
+  bool written_for;
+};
+constexpr std::array kConsumers = {ConsumerSpec{"megatron-lm", true},    ConsumerSpec{"megatron-bridge", false}, ConsumerSpec{"loongforge", false},
+                                   ConsumerSpec{"maxtext", false},       ConsumerSpec{"maxtext-linen", false},   ConsumerSpec{"ling3", false}};
+constexpr std::int64_t kOldestMegatronMinor = 12;  ///< 0.12: the oldest that the tests run
+
+/// "0.19" and "0.19.2" as {0, 19}; nothing for what is no version.
+std::optional<std::pair<std::int64_t, std::int64_t>> ParseVersion(std::string_view text) {
+  std::array<std::int64_t, 4> numbers{};
+  std::size_t count = 0;
+  for (const char* at = text.data(); count < numbers.size(); ++at) {
+    const auto [end, error] = std::from_chars(at, text.data() + text.size(), numbers[count]);
+    if (error != std::errc() || numbers[count] < 0) return std::nullopt;
+    ++count;
+    at = end;
+    if (at == text.data() + text.size()) return std::pair(numbers[0], count > 1 ? numbers[1] : -1);
+    if (*at != '.') return std::nullopt;
+  }
+  return std::nullopt;
+}
+
 Status FillConsumer(const ConvertOptions& options, dialects::TargetOptions* out) {
   const std::size_t at = options.consumer.find('@');
   out->consumer = options.consumer.substr(0, at);
   if (at != std::string::npos) out->consumer_version = options.consumer.substr(at + 1);
-  if (out->consumer.empty()) out->consumer = "megatron-lm";
-  const bool version = out->consumer_version.find_first_not_of("0123456789.") == std::string::npos && !options.consumer.ends_with('@');
-  // What is written for Megatron-LM is one form for all its versions: common.pt and its copy in the data files.
-  if (out->consumer == "megatron-lm" && version) return OkStatus();
-  const bool known = out->consumer == "megatron-bridge" || out->consumer == "loongforge" || out->consumer == "maxtext" ||
-                     out->consumer == "maxtext-linen" || out->consumer == "ling3";
-  return MakeError(known ? ErrorCode::kUnsupported : ErrorCode::kUsage,
-                   known ? fmt::format("`--for {}` is not available in this version", out->consumer)
-                         : std::string("`--for` takes a consumer, with an optional @VERSION"))
-      .WithExpected("`megatron-lm`, or with a version `megatron-lm@0.19`")
-      .WithFound(fmt::format("`{}`", Printable(options.consumer)));
+  if (out->consumer.empty() && at == std::string::npos) out->consumer = "megatron-lm";
+  const auto refuse = [&](ErrorCode code, std::string message) {
+    return MakeError(code, std::move(message))
+        .WithExpected("`megatron-lm`, or with a version `megatron-lm@0.19`")
+        .WithFound(fmt::format("`{}`", Printable(options.consumer)));
+  };
+  const auto* spec = std::ranges::find(kConsumers, std::string_view(out->consumer), &ConsumerSpec::name);
+  if (spec == kConsumers.end()) {
+    std::vector<std::string_view> known;
+    for (const ConsumerSpec& one : kConsumers) known.push_back(one.name);
+    return refuse(ErrorCode::kUsage, "`--for` takes a consumer, with an optional @VERSION").WithHint(DidYouMean(out->consumer, known));
+  }
+  if (!spec->written_for) return refuse(ErrorCode::kUnsupported, fmt::format("`--for {}` is not available in this version", out->consumer));
+  if (at == std::string::npos) return OkStatus();
+  const auto version = ParseVersion(out->consumer_version);
+  if (!version) return refuse(ErrorCode::kUsage, "`--for` takes a consumer, with an optional @VERSION");
+  // What is written for Megatron-LM is one form for all its versions since then: common.pt and its copy in the data files.
+  if (*version >= std::pair<std::int64_t, std::int64_t>(0, kOldestMegatronMinor)) return OkStatus();
+  return refuse(ErrorCode::kUnsupported, fmt::format("Megatron-LM before 0.{} is not written for", kOldestMegatronMinor))
+      .WithHint(fmt::format("leave the version out: the result suits 0.{} and all later ones", kOldestMegatronMinor));
 }
 
 /// A pattern that matches nothing is a typing error, and would let a cast touch what must stay.
@@ -213,7 +249,7 @@ std::vector<expr::Expr> Reorder(const std::vector<std::string>& before, std::vec
 
 std::string Canonical(const std::string& path) {
   std::error_code error;
-  const std::filesystem::path resolved = std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error);
+  const std::filesystem::path resolved = std::filesystem::weakly_canonical(io::AbsolutePath(path), error);
   std::string text = error ? path : resolved.string();
   while (text.size() > 1 && text.ends_with('/')) text.pop_back();
   return text;

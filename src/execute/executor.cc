@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "execute/box_runs.h"
 #include "execute/chunk_sums.h"
@@ -52,6 +53,43 @@ std::int64_t OutputBytes(const plan::Task& task) {
   std::int64_t bytes = 0;
   for (const plan::Output& output : task.outputs) bytes += output.bytes;
   return bytes;
+}
+
+std::string JoinWords(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, "\t")); }
+
+std::vector<std::string> SplitWords(const std::string& text) {
+  std::vector<std::string> words;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\t', at), text.size());
+    words.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+/// The words of `a` that `b` has not: "`--tp 2`, `--dtype bf16`".
+std::string WordsOnlyIn(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+  std::string out;
+  for (const std::string& word : a) {
+    if (std::find(b.begin(), b.end(), word) == b.end()) out += fmt::format("{}`{}`", out.empty() ? "" : ", ", Printable(word, 4096));
+  }
+  return out;
+}
+
+Status CheckHeader(const JournalHeader& header, const std::string& path, const plan::Plan& plan, const std::vector<std::string>& request) {
+  if (header.plan_hash == plan.hash) return OkStatus();
+  const std::vector<std::string> then = SplitWords(header.request);
+  const std::string before = WordsOnlyIn(then, request);
+  const std::string now = WordsOnlyIn(request, then);
+  Error error = MakeError(ErrorCode::kUsage, "the interrupted run was another conversion").WithPath(path);
+  if (before.empty() && now.empty()) {
+    error.message += ": its files have changed since, the source's or a template's";
+  } else {
+    const std::string nothing = "nothing of that";
+    error.expected = before.empty() ? nothing : before;
+    error.found = now.empty() ? nothing : now;
+  }
+  return std::move(error).WithHint("repeat the command as it was, or leave --resume out: that drops the unfinished work and starts over");
 }
 
 /// One run of a plan.
@@ -160,7 +198,7 @@ Status Execution::StartAnew() {
   CROSSDOCK_RETURN_IF_ERROR(storage_.SyncDir(dir_));
   CROSSDOCK_RETURN_IF_ERROR(targets_.Create());
   CROSSDOCK_RETURN_IF_ERROR(targets_.WriteFrames(shared_.placement.frames));
-  const JournalHeader header{plan_.hash, static_cast<std::int64_t>(plan_.tasks.size()), kinds_};
+  const JournalHeader header{plan_.hash, static_cast<std::int64_t>(plan_.tasks.size()), kinds_, JoinWords(options_.request)};
   CROSSDOCK_ASSIGN_OR_RETURN(journal_, Journal::Create(storage_, path, header));
   return OkStatus();
 }
@@ -170,13 +208,7 @@ Result<bool> Execution::Resume() {
   if (!options_.resume || !io::Exists(storage_, path)) return false;
   CROSSDOCK_ASSIGN_OR_RETURN(const std::string text, io::ReadSmallFile(storage_, path, kJournalLimit));
   const auto content = ParseJournal(text);
-  if (content && content->header.plan_hash != plan_.hash) {
-    return MakeError(ErrorCode::kUsage, "the interrupted run was another conversion: source, options or version differ")
-        .WithPath(path)
-        .WithExpected(plan_.hash)
-        .WithFound(content->header.plan_hash)
-        .WithHint("repeat the command as it was, or start over without --resume");
-  }
+  if (content) CROSSDOCK_RETURN_IF_ERROR(CheckHeader(content->header, path, plan_, options_.request));
   if (!content || !Fits(*content)) {
     report_.notices.push_back("the interrupted run's journal cannot be used: the conversion starts over");
     return false;
@@ -298,6 +330,14 @@ Status Execution::Outcome() {
 }
 
 }  // namespace
+
+Status CheckSameRun(io::Storage& storage, const std::string& staging_dir, const plan::Plan& plan, const std::vector<std::string>& request) {
+  const std::string path = io::JournalPath(staging_dir);
+  if (!io::Exists(storage, path)) return OkStatus();
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::string text, io::ReadSmallFile(storage, path, kJournalLimit));
+  const auto content = ParseJournal(text);
+  return content ? CheckHeader(content->header, path, plan, request) : OkStatus();
+}
 
 Result<ExecuteReport> Execute(const plan::Plan& plan, io::Storage& source_storage,
                               const formats::CheckpointReader& source, io::Storage& target_storage,

@@ -34,6 +34,8 @@ struct ExecuteOptions {
   bool digests = false;                              ///< compute ExecuteReport::digests (receipts)
   bool allow_nonfinite = false;                      ///< else a value that a cast makes infinite is kUnsupported
   bool resume = false;                               ///< a journal in the staging directory says which tasks are done
+  /// What was asked for, in words without tabs or newlines; the journal keeps them, and another request is told by them.
+  std::vector<std::string> request;
   std::function<void(const Progress&)> on_progress;  ///< called from worker threads, one at a time, at most ~10/s
   std::stop_token stop;
   /// Done tasks are made durable and journalled whenever this much was written, or every 5 seconds.
@@ -49,6 +51,11 @@ struct ExecuteReport {
   std::vector<std::string> notices;    ///< e.g. that a journal could not be used and the run started over
   std::vector<Digest> digests;         ///< a target entry each; over the row-major bytes of its chunks in order
 };
+
+/// kUsage when the staging directory has the journal of another plan: it says which words of the request differ. For a
+/// caller that would not touch the directory then; Execute looks itself too.
+[[nodiscard]] Status CheckSameRun(io::Storage& storage, const std::string& staging_dir, const plan::Plan& plan,
+                                  const std::vector<std::string>& request);
 
 /// With `resume`, a journal of the same plan is taken over; one of another plan is kUsage; an unreadable one, or one
 /// whose files are gone, means starting over with a notice.

@@ -11,7 +11,7 @@
 namespace crossdock::execute {
 namespace {
 
-constexpr std::string_view kMagic = "crossdock-journal 1 ";
+constexpr std::string_view kMagic = "crossdock-journal 2 ";
 constexpr std::size_t kSealBytes = 10;  // " *" and 8 hex digits
 
 std::string SealLine(std::string line) {
@@ -59,8 +59,10 @@ std::optional<JournalHeader> ParseHeader(std::string_view line) {
   JournalHeader header;
   header.plan_hash = TakeWord(line);
   if (!ParseNumber(TakeWord(line), header.tasks, 10)) return std::nullopt;
-  header.kinds.crc32 = line.find('c') != std::string_view::npos;
-  header.kinds.digest = line.find('d') != std::string_view::npos;
+  const std::string_view kinds = TakeWord(line);
+  header.kinds.crc32 = kinds.find('c') != std::string_view::npos;
+  header.kinds.digest = kinds.find('d') != std::string_view::npos;
+  header.request = line;
   return header;
 }
 
@@ -100,7 +102,7 @@ std::string PrintJournalHeader(const JournalHeader& header) {
   std::string kinds = header.kinds.crc32 ? "c" : "";
   if (header.kinds.digest) kinds += "d";
   if (kinds.empty()) kinds = "-";
-  return SealLine(fmt::format("{}{} {} {}", kMagic, header.plan_hash, header.tasks, kinds));
+  return SealLine(fmt::format("{}{} {} {} {}", kMagic, header.plan_hash, header.tasks, kinds, header.request));
 }
 
 std::string PrintDoneTask(const DoneTask& done, SumKinds kinds) {

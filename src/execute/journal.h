@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file  Journal: which tasks of a plan are done and durable, for --resume.
 /// On disk, one line each, ended by " *" and the CRC-32 of the line before it as 8 hex digits:
-///   crossdock-journal 1 PLAN_HASH TASKS KINDS      KINDS: "c" CRC-32s, "d" digests, "-" none
+///   crossdock-journal 2 PLAN_HASH TASKS KINDS REQUEST   KINDS: "c" CRC-32s, "d" digests, "-" none; REQUEST: what was
+///                                                  asked for, in words with tabs between them
 ///   TASK SUM SUM ...                               the checksums of the task's output pieces, in plan order: CRC-32 as
 ///                                                  8 hex digits, then low and high of the digest as 16 each
 /// Invariant: a line is written only after the data of its task is durable. A torn tail is ignored.
@@ -25,6 +26,7 @@ struct JournalHeader {
   std::string plan_hash;
   std::int64_t tasks = 0;
   SumKinds kinds;
+  std::string request = {};  ///< one line; tells, never decides
   bool operator==(const JournalHeader&) const = default;
 };
 

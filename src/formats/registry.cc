@@ -63,7 +63,7 @@ std::string GoOn(const std::string& partial) {
 /// Chooses among what lies at and below a path.
 class Recogniser {
  public:
-  Recogniser(io::Storage& storage, std::optional<std::int64_t> step) : storage_(storage), step_(step) {}
+  Recogniser(io::Storage& storage, std::optional<StepChoice> step) : storage_(storage), step_(step) {}
 
   Result<Found> Directory(const std::string& path) {
     if (io::Exists(storage_, io::JoinPath(path, kTracker))) return Root(path, true);
@@ -80,17 +80,19 @@ class Recogniser {
       NameStep(path, &found);
     }
     if (!content->complete) return Unfinished(path, content->incomplete_reason);
-    if (step_ && found.step != step_) {
+    if (step_ && !(found.step == step_->number && found.release == step_->release)) {
       return MakeError(ErrorCode::kUsage, "the path is one checkpoint already, and not of the step asked for")
           .WithPath(path)
-          .WithExpected(fmt::format("step {}", *step_))
-          .WithFound(found.step ? fmt::format("step {}", *found.step) : "a checkpoint without a step")
+          .WithExpected(NameOf(*step_))
+          .WithFound(found.step ? NameOf({*found.step, found.release}) : "a checkpoint without a step")
           .WithHint("leave --step out, or give the directory above");
     }
     return found;
   }
 
  private:
+  static std::string NameOf(const StepChoice& step) { return step.release ? "`release`" : fmt::format("step {}", step.number); }
+
   static Error Unfinished(const std::string& path, const std::string& reason) {
     return MakeError(ErrorCode::kIncomplete, "the checkpoint is incomplete: " + reason)
         .WithPath(path)
@@ -128,7 +130,7 @@ class Recogniser {
     found.run_root = root;
     StepDir chosen;
     if (step_) {
-      const auto at = std::find_if(steps.begin(), steps.end(), [&](const StepDir& s) { return s.step == *step_ && !s.release; });
+      const auto at = std::find_if(steps.begin(), steps.end(), [&](const StepDir& s) { return s.step == step_->number && s.release == step_->release; });
       if (at == steps.end()) return NoSuchStep(root, steps);
       chosen = *at;
     } else if (has_tracker) {
@@ -202,11 +204,8 @@ class Recogniser {
 
   Error NoSuchStep(const std::string& root, const std::vector<StepDir>& steps) const {
     const bool released = std::any_of(steps.begin(), steps.end(), [](const StepDir& s) { return s.release; });
-    const std::string whole = "`release` has no number: give its path, `" + Printable(io::JoinPath(root, "release")) + "`";
-    return MakeError(ErrorCode::kIncomplete, fmt::format("the run has no step {}", *step_))
-        .WithPath(root)
-        .WithFound(ListSteps(steps))
-        .WithHint(released && steps.size() == 1 ? whole : released ? "choose one of the numbers with --step; " + whole : "choose one of these with --step");
+    const std::string hint = released ? "choose one of these with --step; `release` has no number: `--step release`" : "choose one of these with --step";
+    return MakeError(ErrorCode::kIncomplete, "the run has no " + NameOf(*step_)).WithPath(root).WithFound(ListSteps(steps)).WithHint(steps.empty() ? "" : hint);
   }
 
   /// The wrong level: what lies one and two levels below is listed.
@@ -237,7 +236,7 @@ class Recogniser {
   }
 
   io::Storage& storage_;
-  std::optional<std::int64_t> step_;
+  std::optional<StepChoice> step_;
 };
 
 Result<Found> RecogniseFile(io::Storage& storage, const std::string& path) {
@@ -272,7 +271,7 @@ std::optional<Kind> KindFromName(std::string_view name) {
   return std::nullopt;
 }
 
-Result<Found> Recognise(io::Storage& storage, const std::string& path, std::optional<std::int64_t> step,
+Result<Found> Recognise(io::Storage& storage, const std::string& path, std::optional<StepChoice> step,
                         std::optional<Kind> from) {
   std::string trimmed = path;
   while (trimmed.size() > 1 && trimmed.back() == '/') trimmed.pop_back();

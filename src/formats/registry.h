@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "crossdock/step.h"
 #include "formats/format.h"
 
 namespace crossdock::formats {
@@ -33,7 +34,7 @@ struct Found {
 /// tracker's step when there is a tracker; else the highest complete one with a notice; an incomplete step asked
 /// for by number is kIncomplete; a wrong level lists the checkpoints found below.
 [[nodiscard]] Result<Found> Recognise(io::Storage& storage, const std::string& path,
-                                      std::optional<std::int64_t> step, std::optional<Kind> from);
+                                      std::optional<StepChoice> step, std::optional<Kind> from);
 
 [[nodiscard]] Result<std::unique_ptr<CheckpointReader>> Open(io::Storage& storage, const Found& found);
 

@@ -280,15 +280,11 @@ class LocalStorage final : public Storage {
 
   Result<std::unique_ptr<WriteFile>> Lock(const std::string& path) override {
     while (true) {
-      CROSSDOCK_ASSIGN_OR_RETURN(const int fd, OpenFd(path, O_RDWR | O_CREAT | O_NOFOLLOW, "lock", ErrorCode::kIo));
+      CROSSDOCK_ASSIGN_OR_RETURN(const int fd, OpenFd(path, O_RDWR | O_CREAT | O_NOFOLLOW, "write into the folder", ErrorCode::kIo));
       auto file = std::make_unique<LocalWriteFile>(fd, path, window_);
       while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno == EINTR) continue;
-        if (errno == EWOULDBLOCK) {
-          return MakeError(ErrorCode::kIo, "another process is writing to this target")
-              .WithPath(path)
-              .WithHint("wait until it is done, or choose another target");
-        }
+        if (errno == EWOULDBLOCK) return std::unique_ptr<WriteFile>();
         return SystemError(errno, "lock", path, ErrorCode::kIo);
       }
       // The holder before us may have removed the file after we opened it: then our lock guards nothing.
@@ -313,6 +309,7 @@ class LocalStorage final : public Storage {
       free_bytes = static_cast<std::uint64_t>(INT64_MAX);
     }
     can.free_bytes = static_cast<std::int64_t>(free_bytes);
+    can.writable = ::access(dir.c_str(), W_OK | X_OK) == 0;
     return can;
   }
 

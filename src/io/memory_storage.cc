@@ -259,11 +259,7 @@ Result<std::unique_ptr<WriteFile>> MemoryStorage::Lock(const std::string& path) 
     CROSSDOCK_RETURN_IF_ERROR(state_->ChangeLocked({Kind::kCreate, path, {}, 0, 0, {}}));
   }
   const std::uint64_t inode = state_->image.Find(path);
-  if (!state_->locked.insert(inode).second) {
-    return MakeError(ErrorCode::kIo, "another process is writing to this target")
-        .WithPath(path)
-        .WithHint("wait until it is done, or choose another target");
-  }
+  if (!state_->locked.insert(inode).second) return std::unique_ptr<WriteFile>();
   return std::unique_ptr<WriteFile>(std::make_unique<MemoryWriteFile>(state_, inode, path, true));
 }
 

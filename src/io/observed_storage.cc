@@ -133,7 +133,9 @@ Status ObservedStorage::SyncDir(const std::string& dir) {
 
 Result<std::unique_ptr<WriteFile>> ObservedStorage::Lock(const std::string& path) {
   CROSSDOCK_RETURN_IF_ERROR(Ask(Call::kLock, path));
-  return Wrap(inner_.Lock(path));
+  auto lock = inner_.Lock(path);
+  if (lock && *lock == nullptr) return lock;
+  return Wrap(std::move(lock));
 }
 
 Result<Capabilities> ObservedStorage::Probe(const std::string& dir) {

@@ -72,6 +72,21 @@ Result<Places> PlacesFor(const std::string& target) {
   return places;
 }
 
+Error ExistsAlready(const Places& places) {
+  return MakeError(ErrorCode::kUsage, "the target exists already")
+      .WithPath(places.target)
+      .WithHint("choose another target, or replace this one with --force");
+}
+
+/// Something lies at the target that may not be replaced.
+Result<bool> IsInTheWay(Storage& storage, const Places& places, const StagingOptions& options) {
+  if (options.replace) return false;
+  CROSSDOCK_ASSIGN_OR_RETURN(const bool taken, IsTaken(storage, places.target));
+  if (!taken) return false;
+  CROSSDOCK_ASSIGN_OR_RETURN(const bool empty, IsEmptyDir(storage, places.target));
+  return !empty;
+}
+
 class DirStaging final : public Staging {
  public:
   DirStaging(Storage& storage, Places places) : storage_(storage), places_(std::move(places)) {}
@@ -82,8 +97,7 @@ class DirStaging final : public Staging {
 
   const std::string& dir() const override { return places_.staging; }
   std::string journal_path() const override { return JournalPath(places_.staging); }
-  bool resuming() const override { return resuming_; }
-  bool completed() const override { return completed_; }
+  Earlier earlier() const override { return earlier_; }
   Status KeepOnly(const std::vector<std::string>& files) override;
   Status Commit(const std::vector<Marker>& markers) override;
   Status Discard() override;
@@ -105,8 +119,7 @@ class DirStaging final : public Staging {
   std::vector<std::string> made_parents_;  ///< the outermost first
   std::unique_ptr<WriteFile> lock_;
   bool made_staging_ = false;
-  bool resuming_ = false;
-  bool completed_ = false;
+  Earlier earlier_ = Earlier::kNothing;
   bool committing_ = false;
 };
 
@@ -114,20 +127,14 @@ Status DirStaging::Start(const StagingOptions& options) {
   CROSSDOCK_RETURN_IF_ERROR(MakeParents());
   CROSSDOCK_RETURN_IF_ERROR(TakeLock());
   CROSSDOCK_ASSIGN_OR_RETURN(const bool finished, FinishInterrupted());
-  if (finished && options.resume) {
-    completed_ = true;
+  CROSSDOCK_ASSIGN_OR_RETURN(const bool in_the_way, IsInTheWay(storage_, places_, options));
+  CROSSDOCK_ASSIGN_OR_RETURN(const bool left_over, IsTaken(storage_, places_.staging));
+  if (options.resume && (finished || (in_the_way && !left_over))) {
+    earlier_ = finished ? Earlier::kCommitted : Earlier::kWasThere;
     RemoveLock();
     return OkStatus();
   }
-  CROSSDOCK_ASSIGN_OR_RETURN(const bool taken, IsTaken(storage_, places_.target));
-  if (taken && !options.replace) {
-    CROSSDOCK_ASSIGN_OR_RETURN(const bool empty, IsEmptyDir(storage_, places_.target));
-    if (!empty) {
-      return MakeError(ErrorCode::kUsage, "the target exists already")
-          .WithPath(places_.target)
-          .WithHint("choose another target, or replace this one with --force");
-    }
-  }
+  if (in_the_way) return ExistsAlready(places_);
   return MakeStagingDir(options.resume);
 }
 
@@ -155,13 +162,15 @@ Status DirStaging::MakeParents() {
 Status DirStaging::TakeLock() {
   auto locked = storage_.Lock(places_.lock);
   if (!locked) {
-    // The lock is the first file that is made: what forbids it forbids the target. Another run's lock is told as it is.
-    constexpr std::string_view kSystem = "cannot lock: ";
+    // The lock is the first file that is made: what forbids it forbids the target.
     Error error = locked.error();
-    if (!error.message.starts_with(kSystem)) return error;
-    error.message = "cannot write into the target's folder: " + error.message.substr(kSystem.size());
     if (error.hint.empty()) error.hint = "name a target elsewhere";
     return std::move(error).WithPath(places_.parent);
+  }
+  if (*locked == nullptr) {
+    return MakeError(ErrorCode::kIo, "another process is writing to this target")
+        .WithPath(places_.target)
+        .WithHint("wait until it is done, or choose another target");
   }
   lock_ = std::move(locked).value();
   return OkStatus();
@@ -234,9 +243,12 @@ Status DirStaging::MakeStagingDir(bool resume) {
     const auto info = storage_.Stat(places_.staging);
     const bool is_ours = info && info->kind == FileKind::kDirectory && !info->is_symlink;
     CROSSDOCK_ASSIGN_OR_RETURN(const bool has_journal, IsTaken(storage_, journal_path()));
-    resuming_ = resume && is_ours && has_journal;
-    if (resuming_) return OkStatus();
+    if (resume && is_ours && has_journal) {
+      earlier_ = Earlier::kResuming;
+      return OkStatus();
+    }
     CROSSDOCK_RETURN_IF_ERROR(RemoveTree(storage_, places_.staging));
+    earlier_ = Earlier::kDropped;
   }
   CROSSDOCK_RETURN_IF_ERROR(storage_.MakeDir(places_.staging));
   made_staging_ = true;
@@ -285,7 +297,8 @@ Status DirStaging::Commit(const std::vector<Marker>& markers) {
 }
 
 Status DirStaging::Discard() {
-  if (committing_) return OkStatus();  // past the point of no return: the next Begin finishes it
+  // Past the point of no return the next Begin finishes it; what was complete already is not ours.
+  if (committing_ || completed()) return OkStatus();
   CROSSDOCK_RETURN_IF_ERROR(RemoveTree(storage_, places_.staging));
   RemoveLock();
   RemoveMadeParents();
@@ -294,13 +307,14 @@ Status DirStaging::Discard() {
 
 void DirStaging::CleanUpAfterFailedStart() {
   if (made_staging_) (void)storage_.RemoveDir(places_.staging);
-  if (lock_ != nullptr) RemoveLock();
+  RemoveLock();
   RemoveMadeParents();
 }
 
 /// The file goes while it is locked: another process that opened it meanwhile sees so (Storage::Lock) and makes its
 /// own. A lock file that stays does no harm, so an error is not worth failing for.
 void DirStaging::RemoveLock() {
+  if (lock_ == nullptr) return;
   (void)storage_.RemoveFile(places_.lock);
   lock_.reset();
 }
@@ -321,6 +335,24 @@ Result<std::unique_ptr<Staging>> Staging::Begin(Storage& storage, const std::str
     return started.error();
   }
   return std::unique_ptr<Staging>(std::move(staging));
+}
+
+Status CheckTarget(Storage& storage, const std::string& target, const StagingOptions& options) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const Places places, PlacesFor(target));
+  CROSSDOCK_ASSIGN_OR_RETURN(const bool in_the_way, IsInTheWay(storage, places, options));
+  CROSSDOCK_ASSIGN_OR_RETURN(const bool left_over, IsTaken(storage, places.staging));
+  if (in_the_way && !(options.resume && !left_over)) return ExistsAlready(places);
+  std::string folder = places.parent;  // the deepest that is there
+  while (folder != "." && folder != "/") {
+    CROSSDOCK_ASSIGN_OR_RETURN(const bool taken, IsTaken(storage, folder));
+    if (taken) break;
+    folder = ParentPath(folder);
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const FileInfo info, storage.Stat(folder));
+  if (info.kind != FileKind::kDirectory) return MakeError(ErrorCode::kUsage, "the target's parent is no directory").WithPath(folder);
+  CROSSDOCK_ASSIGN_OR_RETURN(const Capabilities can, storage.Probe(folder));
+  if (can.writable) return OkStatus();
+  return MakeError(ErrorCode::kIo, "cannot write into the folder").WithPath(folder).WithHint("name a target elsewhere");
 }
 
 std::string JournalPath(const std::string& staging_dir) { return JoinPath(staging_dir, ".crossdock-journal"); }

@@ -19,6 +19,7 @@
 /// Errors: kUsage for a target that is in the way, kIo when another process works on it. Threads: one thread.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,15 @@ struct StagingOptions {
   bool resume = false;   ///< take over what an interrupted run left
 };
 
+/// What Begin found of earlier runs.
+enum class Earlier : std::uint8_t {
+  kNothing,    ///< a new staging directory was made
+  kResuming,   ///< an interrupted run's staging directory was taken over
+  kDropped,    ///< one was removed: `resume` was not asked for, or it had no journal
+  kCommitted,  ///< Begin finished an interrupted commit, as `resume` asked: the target is complete, nothing is left to do
+  kWasThere,   ///< `resume` without `replace`, and a target but no staging directory: it may be complete; nothing was changed
+};
+
 /// A marker to be written after the rename: absolute path and content.
 struct Marker {
   std::string path;
@@ -43,16 +53,16 @@ class Staging {
  public:
   /// Finishes an interrupted commit if its record is there, checks that `target` may be written (kUsage with
   /// hint `--force` when it exists and is no empty directory), makes missing parents, locks, makes or takes over the staging directory.
-  /// Without `resume`, or when it has no journal, a left-over staging directory is removed first.
-  /// On an error nothing that Begin made is left behind.
+  /// What became of an earlier run's work: see Earlier. On an error nothing that Begin made is left behind.
   [[nodiscard]] static Result<std::unique_ptr<Staging>> Begin(Storage& storage, const std::string& target,
                                                               const StagingOptions& options);
   virtual ~Staging() = default;                              ///< does not remove: an interrupted run can be resumed
   [[nodiscard]] virtual const std::string& dir() const = 0;  ///< where files are to be written
   [[nodiscard]] virtual std::string journal_path() const = 0;
-  [[nodiscard]] virtual bool resuming() const = 0;  ///< there was something to take over
-  /// `resume` was asked for and Begin finished the interrupted commit: the target is complete, nothing is left to do.
-  [[nodiscard]] virtual bool completed() const = 0;
+  [[nodiscard]] virtual Earlier earlier() const = 0;
+  [[nodiscard]] bool resuming() const { return earlier() == Earlier::kResuming; }
+  /// Nothing is to be written: whether the target is what is wanted, the caller looks at itself.
+  [[nodiscard]] bool completed() const { return earlier() == Earlier::kCommitted || earlier() == Earlier::kWasThere; }
   /// When resuming: removes every file and directory but the journal and `files` (relative paths), so that what is
   /// written after the data (side files, metadata) can be created anew.
   [[nodiscard]] virtual Status KeepOnly(const std::vector<std::string>& files) = 0;
@@ -61,6 +71,10 @@ class Staging {
   /// Does nothing once Commit has written its record.
   [[nodiscard]] virtual Status Discard() = 0;
 };
+
+/// What Begin would refuse, told without making anything: kUsage for a target that is in the way, kIo for a folder that
+/// cannot be written. (A lock that another run holds meanwhile is not looked for.)
+[[nodiscard]] Status CheckTarget(Storage& storage, const std::string& target, const StagingOptions& options);
 
 /// The journal's place in a staging directory.
 [[nodiscard]] std::string JournalPath(const std::string& staging_dir);

@@ -2,6 +2,7 @@
 #include "io/storage.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include <fmt/format.h>
@@ -139,6 +140,12 @@ std::string JoinPath(std::string_view dir, std::string_view name) {
   if (path.back() != '/') path += '/';
   path += name;
   return path;
+}
+
+std::string AbsolutePath(const std::string& path) {
+  std::error_code ignored;
+  const auto absolute = std::filesystem::absolute(path.empty() ? "." : path, ignored);
+  return ignored ? path : absolute.lexically_normal().string();
 }
 
 std::string ParentPath(std::string_view path) {

@@ -43,6 +43,7 @@ struct Capabilities {
   bool exchange = true;  ///< RENAME_EXCHANGE
   bool preallocate = true;
   bool direct_io = true;
+  bool writable = true;  ///< this process may make files in the directory
   std::int64_t free_bytes = 0;
 };
 
@@ -92,8 +93,8 @@ class Storage {
   [[nodiscard]] virtual Status RemoveFile(const std::string& path) = 0;
   [[nodiscard]] virtual Status RemoveDir(const std::string& path) = 0;  ///< empty ones
   [[nodiscard]] virtual Status SyncDir(const std::string& dir) = 0;
-  /// An exclusive lock on a file (created when absent) held until the returned object dies; kIo with the hint
-  /// to wait when another process holds it.
+  /// An exclusive lock on a file (created when absent) held until the returned object dies; null when another process
+  /// holds it, kIo when the file cannot be made or locked.
   [[nodiscard]] virtual Result<std::unique_ptr<WriteFile>> Lock(const std::string& path) = 0;
   [[nodiscard]] virtual Result<Capabilities> Probe(const std::string& dir) = 0;
 };
@@ -117,6 +118,8 @@ class Storage {
 [[nodiscard]] std::string JoinPath(std::string_view dir, std::string_view name);
 [[nodiscard]] std::string ParentPath(std::string_view path);
 [[nodiscard]] std::string BaseName(std::string_view path);
+/// From the root of the file system, without `.` and `..`; an empty path is the process's own directory. No link is followed.
+[[nodiscard]] std::string AbsolutePath(const std::string& path);
 /// kUnsafe when a path that a file names is absolute, has "..", an empty or "." part, a backslash or a NUL.
 [[nodiscard]] Status CheckRelativePath(std::string_view path);
 

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -138,9 +137,7 @@ Status LoadPlainState(io::Storage& storage, const std::string& dir, Catalog& cat
 }
 
 Status LoadModelFiles(io::Storage& storage, const std::string& dir, Catalog& catalog) {
-  std::error_code ignored;
-  const auto absolute = std::filesystem::absolute(dir, ignored);
-  const std::string above = ignored ? io::ParentPath(dir) : io::ParentPath(absolute.lexically_normal().string());
+  const std::string above = io::ParentPath(io::AbsolutePath(dir));
   for (const std::string& place : {dir, above}) {
     const std::string config = io::JoinPath(place, "config.json");
     if (!io::Exists(storage, config)) continue;

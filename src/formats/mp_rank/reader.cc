@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <filesystem>
 
 #include "formats/dcp/object_files.h"
 #include "formats/mp_rank/mp_rank.h"
@@ -89,9 +88,7 @@ class FileReader {
 Result<Catalog> ReadCatalog(io::Storage& storage, const std::string& dir) {
   Catalog catalog;
   catalog.format = "mp_rank";
-  std::error_code ignored;
-  const auto absolute = std::filesystem::absolute(dir.empty() ? "." : dir, ignored);
-  catalog.root = ignored ? dir : absolute.lexically_normal().string();
+  catalog.root = io::AbsolutePath(dir);
   catalog.step = dcp::StepOfIteration(catalog.root);
   CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<RankDir> ranks, ListRankDirs(storage, catalog.root));
   for (const RankDir& rank : ranks) {

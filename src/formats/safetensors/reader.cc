@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 
 #include "base/endian.h"
@@ -17,12 +16,6 @@ namespace {
 constexpr std::string_view kMetaPrefix = "meta/";
 constexpr std::size_t kNamesShown = 5;
 constexpr std::size_t kFilesShown = 20;
-
-std::string Absolute(const std::string& path) {
-  std::error_code ignored;
-  const auto absolute = std::filesystem::absolute(path, ignored);
-  return ignored ? path : absolute.lexically_normal().string();
-}
 
 /// "12 tensors (`a`, `b`, ...)".
 std::string Tensors(const std::vector<std::string_view>& names) {
@@ -55,7 +48,7 @@ class Builder {
  public:
   Builder(io::Storage& storage, Weights weights) : storage_(storage), weights_(std::move(weights)) {
     catalog_.format = "safetensors";
-    catalog_.root = Absolute(weights_.dir.empty() ? "." : weights_.dir);
+    catalog_.root = io::AbsolutePath(weights_.dir);
     catalog_.notices = std::move(weights_.notices);
   }
 

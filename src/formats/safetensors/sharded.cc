@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <unordered_map>
 
@@ -29,9 +28,7 @@ class Builder {
  public:
   Builder(io::Storage& storage, const std::string& dir) : storage_(storage) {
     catalog_.format = "safetensors";
-    std::error_code ignored;
-    const auto absolute = std::filesystem::absolute(dir, ignored);
-    catalog_.root = ignored ? dir : absolute.lexically_normal().string();
+    catalog_.root = io::AbsolutePath(dir);
   }
 
   Result<Catalog> Build() {

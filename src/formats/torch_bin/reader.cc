@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "formats/placed_reader.h"
 #include "formats/safetensors/index.h"
@@ -22,9 +21,7 @@ class Builder {
  public:
   Builder(io::Storage& storage, const std::string& dir) : storage_(storage) {
     catalog_.format = "torch";
-    std::error_code ignored;
-    const auto absolute = std::filesystem::absolute(dir.empty() ? "." : dir, ignored);
-    catalog_.root = ignored ? dir : absolute.lexically_normal().string();
+    catalog_.root = io::AbsolutePath(dir);
   }
 
   Result<Catalog> Build() {

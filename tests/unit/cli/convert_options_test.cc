@@ -71,7 +71,7 @@ TEST(ConvertOptionsOf, ReadsValues) {
   EXPECT_THAT(o.layout.pipeline_layers, ElementsAre(3, 1));
   EXPECT_EQ(o.memory, 64 << 20);
   EXPECT_EQ(o.dtype, "bf16");
-  EXPECT_EQ(o.step, 7);
+  EXPECT_EQ(o.step, (StepChoice{7, false}));
   EXPECT_THAT(o.set_args, ElementsAre(std::pair<std::string, std::string>("lr", "1e-3")));
 }
 

@@ -61,6 +61,14 @@ TEST(Parser, TheCommandLineComesBeforeTheEnvironment) {
   EXPECT_TRUE(none.Flag("bf16"));
 }
 
+TEST(Parser, NamesVariablesThatSetNothing) {
+  EXPECT_THAT(UnknownVariables({"HOME", "CROSSDOCK", "CROSSDOCK_TP", "CROSSDOCK_MAX_SHARD_SIZE", "CROSSDOCK_EP", "CROSSDOCK_BUILD_JOBS"}), ::testing::IsEmpty());
+  EXPECT_THAT(UnknownVariables({"CROSSDOCK_THREAD", "CROSSDOCK_TENSOR_MODEL_PARALLEL_SIZE", "CROSSDOCK_ABRACADABRA"}),
+              ElementsAre("the environment variable `CROSSDOCK_ABRACADABRA` sets nothing",
+                          "the environment variable `CROSSDOCK_TENSOR_MODEL_PARALLEL_SIZE` sets nothing; did you mean `CROSSDOCK_TP`?",
+                          "the environment variable `CROSSDOCK_THREAD` sets nothing; did you mean `CROSSDOCK_THREADS`?"));
+}
+
 TEST(Parser, PrintsHelp) {
   const std::string help = HelpText(FindCommand("convert"));
   EXPECT_THAT(help, HasSubstr("Usage: crossdock convert SOURCE TARGET --to FORMAT [options]"));

@@ -39,6 +39,17 @@ TEST(Values, ReadsWholeNumbersWithinBounds) {
   }
 }
 
+TEST(Values, ReadsStepsAndTheRelease) {
+  ASSERT_OK_AND_ASSIGN(const StepChoice number, ParseStep("step", "20"));
+  EXPECT_EQ(number, (StepChoice{20, false}));
+  ASSERT_OK_AND_ASSIGN(const StepChoice release, ParseStep("step", "release"));
+  EXPECT_EQ(release, (StepChoice{0, true}));
+  EXPECT_EQ(StepWord(release), "release");
+  for (const char* text : {"", "latest", "-1", "iter_20"}) {
+    EXPECT_THAT(ParseStep("step", text), IsError(ErrorCode::kUsage, HasSubstr("`--step` takes a step's number, or `release`"))) << text;
+  }
+}
+
 TEST(Values, ReadsDTypesInAnySpelling) {
   for (const char* text : {"bf16", "bfloat16", "torch.bfloat16", "BF16"}) {
     ASSERT_OK_AND_ASSIGN(const std::string dtype, ParseDType("dtype", text));
@@ -54,6 +65,7 @@ TEST(Values, ReadsListsPairsAndChoices) {
   ASSERT_OK_AND_ASSIGN(const auto pair, ParsePair("set", "a=b=c"));
   EXPECT_EQ(pair, std::pair(std::string("a"), std::string("b=c")));
   EXPECT_THAT(ParsePair("set", "lr"), IsError(ErrorCode::kUsage, StrEq("`--set` takes ARG=VALUE, such as lr=1e-4; found `lr`")));
+  EXPECT_THAT(ParseChoice("exact", "clse", "bit close"), IsError(ErrorCode::kUsage, HasSubstr("did you mean `close`?")));
   EXPECT_THAT(ParseChoice("exact", "fuzzy", "bit close"),
               IsError(ErrorCode::kUsage, StrEq("`--exact` takes one of: bit, close; found `fuzzy`")));
 }

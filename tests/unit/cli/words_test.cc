@@ -105,7 +105,13 @@ TEST(Words, TakesAnExistingPathWithEqualsAsAPath) {
 
 TEST(Words, RefusesWithTheWholeMessage) {
   EXPECT_THAT(Settle({"conver", "a"}), IsError(ErrorCode::kUsage, StrEq(
-      "unknown command `conver`\nhint: `crossdock --help` lists the commands")));
+      "unknown command `conver`\nhint: did you mean `convert`?")));
+  EXPECT_THAT(Settle({"translate", "a"}), IsError(ErrorCode::kUsage, StrEq(
+      "unknown command `translate`\nhint: `crossdock --help` lists the commands")));
+  EXPECT_THAT(Settle({"convert", "--target-tensor-paralel-sise", "4"}), IsError(ErrorCode::kUsage, StrEq(
+      "unknown option `--target-tensor-paralel-sise` of `crossdock convert`\nhint: did you mean `--target-tensor-parallel-size`?")));
+  EXPECT_THAT(Settle({"convert", "--laod_dir", "4"}), IsError(ErrorCode::kUsage, StrEq(
+      "unknown option `--laod_dir` of `crossdock convert`\nhint: did you mean `--load-dir`?")));
   EXPECT_THAT(Settle({"convert", "--thread", "4"}), IsError(ErrorCode::kUsage, StrEq(
       "unknown option `--thread` of `crossdock convert`\nhint: did you mean `--threads`?")));
   EXPECT_THAT(Settle({"convert", "--abracadabra"}), IsError(ErrorCode::kUsage, StrEq(

@@ -113,6 +113,60 @@ TEST(Job, StopsWhenAskedAndResumes) {
   EXPECT_EQ(storage.Files("/w/out"), whole.Files("/w/out"));
 }
 
+/// A run into /w/out that is interrupted right before its commit.
+void Interrupt(const DemoModel& model, io::MemoryStorage& storage, const ConvertOptions& options) {
+  std::stop_source stop;
+  Hooks hooks;
+  hooks.stop = stop.get_token();
+  hooks.on_progress = [&](const ProgressEvent& event) {
+    if (event.phase == "opening the result") stop.request_stop();
+  };
+  ASSERT_THAT(RunInMemory(model, storage, options, hooks), IsError(ErrorCode::kCancelled, HasSubstr("--resume")));
+}
+
+TEST(Job, ResumesNoOtherConversionAndLeavesItsWork) {
+  ASSERT_OK_AND_ASSIGN(const DemoModel model, MakeDemoModel());
+  io::MemoryStorage storage;
+  Interrupt(model, storage, To("full-state"));
+  const auto before = storage.Files("/w");
+  ConvertOptions other = To("hf");
+  other.resume = true;
+  other.dtype = "fp32";
+  EXPECT_THAT(RunInMemory(model, storage, other),
+              IsError(ErrorCode::kUsage, HasSubstr("expected `--to full-state`, found `--to hf`, `--dtype fp32`\nhint: repeat the command as it was")));
+  auto after = storage.Files("/w");
+  after.erase(".out.crossdock-lock");
+  auto expected = before;
+  expected.erase(".out.crossdock-lock");
+  EXPECT_EQ(after, expected);
+  // Without --resume the work is dropped, and that is told.
+  ASSERT_OK_AND_ASSIGN(const JobResult result, RunInMemory(model, storage, To("hf")));
+  EXPECT_TRUE(result.outcome.dropped);
+}
+
+TEST(Job, SaysThatATargetIsCompleteAlready) {
+  ASSERT_OK_AND_ASSIGN(const DemoModel model, MakeDemoModel());
+  io::MemoryStorage storage;
+  ASSERT_THAT(RunInMemory(model, storage, To("hf")), IsOk());
+  const auto before = storage.Files("/");
+  ConvertOptions again = To("hf");
+  again.resume = true;
+  again.verify = true;
+  {
+    ASSERT_OK_AND_ASSIGN(const JobResult result, RunInMemory(model, storage, again));
+    EXPECT_TRUE(result.outcome.complete_before);
+    EXPECT_TRUE(result.outcome.verified);
+    EXPECT_EQ(result.outcome.report.bytes_written, 0);
+  }
+  ConvertOptions other = To("full-state");
+  other.resume = true;
+  EXPECT_THAT(RunInMemory(model, storage, other),
+              IsError(ErrorCode::kUsage, HasSubstr("the target exists already, and is not what this command writes")));
+  again.receipt = "/w/receipt.json";
+  EXPECT_THAT(RunInMemory(model, storage, again), IsError(ErrorCode::kUsage, HasSubstr("leave `--receipt` out")));
+  EXPECT_EQ(storage.Files("/"), before);
+}
+
 TEST(Job, SumsUpForPeopleAndPrograms) {
   ASSERT_OK_AND_ASSIGN(const DemoModel model, MakeDemoModel());
   io::MemoryStorage storage;

@@ -22,6 +22,8 @@ TEST(Kinds, RefusesWhatItCannotWriteOrRead) {
   EXPECT_THAT(ParseTargetKind("tunix"), IsError(ErrorCode::kUnsupported, StrEq(
       "this version cannot write `tunix`; expected one of `hf`, `full-state`, `megatron`, `megatron-legacy`, `dcp`")));
   EXPECT_THAT(ParseTargetKind("gguf"), IsError(ErrorCode::kUsage, HasSubstr("found `gguf`")));
+  EXPECT_THAT(ParseTargetKind("megatorn"), IsError(ErrorCode::kUsage, HasSubstr("hint: did you mean `megatron`?")));
+  EXPECT_THAT(ParseSourceKind("full_stat"), IsError(ErrorCode::kUsage, HasSubstr("hint: did you mean `full-state`?")));
   EXPECT_THAT(ParseSourceKind("tunix"), IsError(ErrorCode::kUnsupported, HasSubstr("cannot read `tunix`")));
   ASSERT_OK_AND_ASSIGN(const auto none, ParseSourceKind(std::nullopt));
   EXPECT_FALSE(none.has_value());

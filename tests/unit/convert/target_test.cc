@@ -106,9 +106,29 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"OptimForHf", [](ConvertOptions* o) { o->to = "hf"; o->require_optim = true; }, ErrorCode::kUnsupported, "`--require-optim`"},
         Refusal{"Consumer", [](ConvertOptions* o) { o->consumer = "maxtext@0.2"; }, ErrorCode::kUnsupported, "`--for maxtext`"},
         Refusal{"NoConsumer", [](ConvertOptions* o) { o->consumer = "tensorflow"; }, ErrorCode::kUsage, "`--for`"},
+        Refusal{"MisspeltConsumer", [](ConvertOptions* o) { o->consumer = "megatron-ml"; }, ErrorCode::kUsage, "did you mean `megatron-lm`?"},
+        Refusal{"OldMegatron", [](ConvertOptions* o) { o->consumer = "megatron-lm@0.5"; }, ErrorCode::kUnsupported, "Megatron-LM before 0.12 is not written for"},
+        Refusal{"NearlyOldMegatron", [](ConvertOptions* o) { o->consumer = "megatron-lm@0.11.9"; }, ErrorCode::kUnsupported, "`megatron-lm@0.11.9`"},
+        Refusal{"MajorOnly", [](ConvertOptions* o) { o->consumer = "megatron-lm@0"; }, ErrorCode::kUnsupported, "before 0.12"},
+        Refusal{"NoVersion", [](ConvertOptions* o) { o->consumer = "megatron-lm@"; }, ErrorCode::kUsage, "@VERSION"},
+        Refusal{"TwoDots", [](ConvertOptions* o) { o->consumer = "megatron-lm@0..19"; }, ErrorCode::kUsage, "@VERSION"},
+        Refusal{"LastDot", [](ConvertOptions* o) { o->consumer = "megatron-lm@0.19."; }, ErrorCode::kUsage, "@VERSION"},
+        Refusal{"FiveNumbers", [](ConvertOptions* o) { o->consumer = "megatron-lm@0.1.2.3.4"; }, ErrorCode::kUsage, "@VERSION"},
+        Refusal{"VersionWithoutName", [](ConvertOptions* o) { o->consumer = "@0.19"; }, ErrorCode::kUsage, "@VERSION"},
         Refusal{"KeepWithoutCast", [](ConvertOptions* o) { o->keep_dtype = {"*norm*"}; }, ErrorCode::kUsage, "without `--dtype`"},
         Refusal{"Memory", [](ConvertOptions* o) { o->memory = 4096; }, ErrorCode::kUsage, "memory"}),
     [](const auto& row) { return std::string(row.param.name); });
+
+TEST(Target, WritesForEveryMegatronSinceTheOldestThatIsTested) {
+  ASSERT_OK_AND_ASSIGN(const DemoModel model, MakeDemoModel());
+  for (const char* consumer : {"", "megatron-lm", "megatron-lm@0.12", "megatron-lm@0.12.1", "megatron-lm@0.19", "megatron-lm@1"}) {
+    ConvertOptions options;
+    options.target = "out";
+    options.to = "megatron";
+    options.consumer = consumer;
+    EXPECT_THAT(PrepareTarget(model.source, options), IsOk()) << consumer;
+  }
+}
 
 TEST(Target, ValuesThatRulesScaleNeedLeave) {
   ASSERT_OK_AND_ASSIGN(DemoModel model, MakeDemoModel());

@@ -221,7 +221,21 @@ TEST_F(ExecutorTest, AJournalOfAnotherPlanIsRefused) {
   ExecuteOptions options;
   options.resume = true;
   EXPECT_THAT(job_->Run(source_, target_, "/out", options),
-              IsError(ErrorCode::kUsage, HasSubstr("another conversion")));
+              IsError(ErrorCode::kUsage, HasSubstr("another conversion: its files have changed since")));
+}
+
+TEST_F(ExecutorTest, AnotherRequestIsToldByItsWords) {
+  MakeJob();
+  ExecuteOptions options;
+  options.request = {"--to hf", "--tp 1", "--set lr=1"};
+  ASSERT_THAT(job_->Run(source_, target_, "/out", options), IsOk());
+  EXPECT_THAT(CheckSameRun(target_, "/out", job_->plan, {"something else"}), IsOk());  // the plan decides
+  job_->plan.hash = "another";
+  EXPECT_THAT(CheckSameRun(target_, "/out", job_->plan, {"--to hf", "--tp 2", "--set lr=1", "--no-optim"}),
+              IsError(ErrorCode::kUsage, HasSubstr("expected `--tp 1`, found `--tp 2`, `--no-optim`")));
+  EXPECT_THAT(CheckSameRun(target_, "/out", job_->plan, {"--to hf", "--tp 1"}),
+              IsError(ErrorCode::kUsage, HasSubstr("expected `--set lr=1`, found nothing of that")));
+  EXPECT_THAT(CheckSameRun(target_, "/elsewhere", job_->plan, {}), IsOk());
 }
 
 TEST_F(ExecutorTest, AnUnusableJournalMeansStartingOver) {

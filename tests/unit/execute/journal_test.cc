@@ -20,7 +20,7 @@ DoneTask Done(std::int64_t task, std::uint32_t crc, std::uint64_t low) {
 TEST(Journal, ReadsWhatItWrites) {
   for (const SumKinds kinds : {SumKinds{true, true}, SumKinds{true, false}, SumKinds{false, true}}) {
     io::MemoryStorage storage;
-    const JournalHeader header{"abc", 10, kinds};
+    const JournalHeader header{"abc", 10, kinds, "--tp 2\t--set d=c * 1\tsource /a b"};
     ASSERT_OK_AND_ASSIGN(Journal journal, Journal::Create(storage, "/j", header));
     ASSERT_THAT(journal.Append({Done(3, 0xFFFFFFFFU, 1), Done(0, 7, 0)}), IsOk());
     ASSERT_OK_AND_ASSIGN(std::string text, io::ReadSmallFile(storage, "/j"));

@@ -32,10 +32,25 @@ class Registry : public ::testing::Test {
     Put(path, safetensors::PrintHeader(std::vector<safetensors::HeaderTensor>{{tensor, DType::kU8, {0}, {0, 0}}}, metadata));
   }
   Result<Found> Look(const std::string& path, std::optional<std::int64_t> step = std::nullopt, std::optional<Kind> from = std::nullopt) {
-    return Recognise(storage_, path, step, from);
+    return Recognise(storage_, path, step ? std::optional<StepChoice>({*step, false}) : std::nullopt, from);
   }
+  Result<Found> LookForRelease(const std::string& path) { return Recognise(storage_, path, StepChoice{0, true}, std::nullopt); }
   io::MemoryStorage storage_;
 };
+
+TEST_F(Registry, FindsTheReleaseByItsWord) {
+  PutStep("/run/iter_0000005");
+  EXPECT_THAT(LookForRelease("/run"), IsError(ErrorCode::kIncomplete, HasSubstr("the run has no `release`, in `/run`; found `iter_0000005`")));
+  PutStep("/run/release");
+  Put("/run/latest_checkpointed_iteration.txt", "5");
+  ASSERT_OK_AND_ASSIGN(const Found found, LookForRelease("/run"));
+  EXPECT_EQ(found.path, "/run/release");
+  EXPECT_TRUE(found.release);
+  EXPECT_THAT(LookForRelease("/run/release"), IsOk());
+  EXPECT_THAT(LookForRelease("/run/iter_0000005"),
+              IsError(ErrorCode::kUsage, HasSubstr("expected `release`, found step 5")));
+  EXPECT_THAT(Look("/run/release", 0), IsError(ErrorCode::kUsage, HasSubstr("expected step 0, found `release`")));
+}
 
 TEST_F(Registry, NamesGoBothWays) {
   for (const Kind kind : {Kind::kHf, Kind::kFullState, Kind::kMegatron, Kind::kMegatronLegacy, Kind::kMegatronZarr, Kind::kDcp,
@@ -77,9 +92,9 @@ TEST_F(Registry, FollowsTheTracker) {  // user case B108
 
 TEST_F(Registry, SaysHowReleaseIsChosen) {
   PutStep("/run/release");
-  EXPECT_THAT(Look("/run", 9), IsError(ErrorCode::kIncomplete, HasSubstr("give its path, `/run/release`")));
+  EXPECT_THAT(Look("/run", 9), IsError(ErrorCode::kIncomplete, HasSubstr("the run has no step 9, in `/run`; found `release`\nhint: choose one of these with --step; `release` has no number: `--step release`")));
   PutStep("/run/iter_0000005");
-  EXPECT_THAT(Look("/run", 9), IsError(ErrorCode::kIncomplete, HasSubstr("choose one of the numbers with --step; `release` has no number")));
+  EXPECT_THAT(Look("/run", 9), IsError(ErrorCode::kIncomplete, HasSubstr("choose one of these with --step; `release` has no number")));
 }
 
 TEST_F(Registry, TellsOfAnInterruptedRun) {

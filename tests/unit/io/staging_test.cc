@@ -116,6 +116,59 @@ TEST_F(StagingTest, ALeftOverIsTakenOverOnlyOnRequestAndWithAJournal) {
   }
 }
 
+TEST_F(StagingTest, ATargetThatIsThereIsLeftAloneByAResume) {
+  WriteOld();
+  const Files before = memory_.Files("/");
+  {
+    ASSERT_OK_AND_ASSIGN(const auto staging, Staging::Begin(memory_, kTarget, {.resume = true}));
+    EXPECT_EQ(staging->earlier(), Earlier::kWasThere);
+    EXPECT_TRUE(staging->completed());
+    ASSERT_THAT(staging->Discard(), IsOk());
+  }
+  EXPECT_EQ(memory_.Files("/"), before);
+  // With unfinished work beside it nobody knows which of the two is meant.
+  ASSERT_THAT(MakeDirs(memory_, "/runs/deep/.out.crossdock-partial"), IsOk());
+  EXPECT_THAT(Staging::Begin(memory_, kTarget, {.resume = true}), IsError(ErrorCode::kUsage, HasSubstr("exists already")));
+}
+
+TEST_F(StagingTest, SaysWhenUnfinishedWorkIsDropped) {
+  ASSERT_THAT(MakeDirs(memory_, "/runs/deep/.out.crossdock-partial"), IsOk());
+  ASSERT_OK_AND_ASSIGN(const auto staging, Staging::Begin(memory_, kTarget, {}));
+  EXPECT_EQ(staging->earlier(), Earlier::kDropped);
+  ASSERT_THAT(staging->Discard(), IsOk());
+  ASSERT_OK_AND_ASSIGN(const auto fresh, Staging::Begin(memory_, kTarget, {}));
+  EXPECT_EQ(fresh->earlier(), Earlier::kNothing);
+}
+
+/// A storage whose directories this process may not write.
+class ReadOnly final : private CallObserver, public ObservedStorage {
+ public:
+  explicit ReadOnly(Storage& inner) : ObservedStorage(inner, *this) {}
+  Result<Capabilities> Probe(const std::string& dir) override {
+    CROSSDOCK_ASSIGN_OR_RETURN(Capabilities can, ObservedStorage::Probe(dir));
+    can.writable = false;
+    return can;
+  }
+
+ private:
+  Verdict OnCall(const CallInfo&) override { return {}; }
+};
+
+TEST_F(StagingTest, TellsWhatBeginWouldRefuseAndMakesNothing) {
+  EXPECT_THAT(CheckTarget(memory_, kTarget, {}), IsOk());
+  EXPECT_TRUE(memory_.Files("/").empty());
+  EXPECT_FALSE(Exists(memory_, "/runs/deep"));
+  ReadOnly read_only(memory_);
+  EXPECT_THAT(CheckTarget(read_only, kTarget, {}), IsError(ErrorCode::kIo, HasSubstr("cannot write into the folder, in `/runs`")));
+  ASSERT_THAT(WriteSmallFile(memory_, "/runs/file", ""), IsOk());
+  EXPECT_THAT(CheckTarget(memory_, "/runs/file/x/out", {}), IsError(ErrorCode::kUsage, HasSubstr("no directory, in `/runs/file`")));
+  EXPECT_THAT(CheckTarget(memory_, "/", {}), IsError(ErrorCode::kUsage, HasSubstr("name")));
+  WriteOld();
+  EXPECT_THAT(CheckTarget(memory_, kTarget, {}), IsError(ErrorCode::kUsage, HasSubstr("exists already")));
+  EXPECT_THAT(CheckTarget(memory_, kTarget, {.replace = true}), IsOk());
+  EXPECT_THAT(CheckTarget(memory_, kTarget, {.resume = true}), IsOk());
+}
+
 TEST_F(StagingTest, KeepOnlyKeepsTheJournalAndWhatIsNamed) {
   ASSERT_OK_AND_ASSIGN(const auto staging, Staging::Begin(memory_, kTarget, {}));
   ASSERT_THAT(MakeDirs(memory_, staging->dir() + "/x/y"), IsOk());

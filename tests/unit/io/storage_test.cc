@@ -25,6 +25,14 @@ TEST(Paths, AreJoinedAndTakenApart) {
   EXPECT_EQ(BaseName("/"), "/");
 }
 
+TEST(Paths, AreMadeAbsoluteWithoutFollowingLinks) {
+  EXPECT_EQ(AbsolutePath("/a/./b/../c"), "/a/c");
+  EXPECT_EQ(AbsolutePath("/a/"), "/a/");
+  EXPECT_EQ(AbsolutePath("x/../y"), AbsolutePath("y"));
+  EXPECT_TRUE(AbsolutePath("y").starts_with("/"));
+  EXPECT_EQ(ParentPath(AbsolutePath("y")) + "/", AbsolutePath(""));
+}
+
 TEST(Paths, RelativeOnesAreChecked) {
   for (const char* good : {"a", "a/b", "..a", "a..", "a b/c.d"}) EXPECT_THAT(CheckRelativePath(good), IsOk()) << good;
   for (const std::string& bad :
