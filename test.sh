@@ -88,6 +88,9 @@ python_layer limits python3 tests/limits/limits_test.py
 heading "Cases from users' daily life"
 python_layer cases python3 tests/cases/cases_test.py
 
+heading "Hostile indexes and torch files"
+python_layer hostile python3 tests/corrupt/hostile/hostile_test.py
+
 heading "Killed at random moments"
 python_layer kill python3 tests/fault/kill_test.py
 

@@ -33,6 +33,7 @@ Error SystemError(int err, std::string_view action, const std::string& path,
   switch (err) {
     case ENOENT:
     case ENOTDIR:
+    case ENAMETOOLONG:  // nothing can have such a name
       code = absent;
       break;
     case ENOSPC:
@@ -218,7 +219,7 @@ class LocalStorage final : public Storage {
     auto file = std::make_unique<LocalReadFile>(fd, path);
     CROSSDOCK_ASSIGN_OR_RETURN(const FileInfo info, file->Info());
     if (info.kind != FileKind::kFile) {
-      return MakeError(ErrorCode::kIo, "cannot read: this is not a regular file").WithPath(path);
+      return MakeError(ErrorCode::kUnsupported, "cannot read: this is not a regular file").WithPath(path);
     }
     return std::unique_ptr<ReadFile>(std::move(file));
   }

@@ -222,7 +222,7 @@ Result<std::string> MemoryStorage::ReadLink(const std::string& path) {
 
 Result<std::unique_ptr<ReadFile>> MemoryStorage::OpenRead(const std::string& path) {
   CROSSDOCK_ASSIGN_OR_RETURN(const FileInfo info, Stat(path));
-  if (info.kind != FileKind::kFile) return MakeError(ErrorCode::kIo, "this is not a regular file").WithPath(path);
+  if (info.kind != FileKind::kFile) return MakeError(ErrorCode::kUnsupported, "this is not a regular file").WithPath(path);
   return std::unique_ptr<ReadFile>(std::make_unique<MemoryReadFile>(state_, info.inode, path));
 }
 

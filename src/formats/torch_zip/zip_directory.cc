@@ -23,6 +23,7 @@ struct End {
   std::int64_t count = 0;
   std::int64_t size = 0;
   std::int64_t offset = 0;
+  std::int64_t record_at = 0;  ///< of the first end record, which follows the directory at once
 };
 
 template <typename T>
@@ -61,6 +62,7 @@ Result<std::optional<End>> ReadEnd64(const RangeReader& range, std::int64_t end_
   CROSSDOCK_ASSIGN_OR_RETURN(const std::string record, range.Read(at, kEnd64Size));
   if (record.substr(0, 4) != "PK\6\6") return range.Corrupt("a zip64 locator leads nowhere", at);
   End end;
+  end.record_at = at;
   CROSSDOCK_ASSIGN_OR_RETURN(end.count, Checked64(range, At<std::uint64_t>(record, 32), at));
   CROSSDOCK_ASSIGN_OR_RETURN(end.size, Checked64(range, At<std::uint64_t>(record, 40), at));
   CROSSDOCK_ASSIGN_OR_RETURN(end.offset, Checked64(range, At<std::uint64_t>(record, 48), at));
@@ -75,10 +77,15 @@ Result<End> ReadEnd(const RangeReader& range) {
     end = *end64;
   } else {
     CROSSDOCK_ASSIGN_OR_RETURN(const std::string record, range.Read(at, kEndSize));
-    end = {At<std::uint16_t>(record, 10), At<std::uint32_t>(record, 12), At<std::uint32_t>(record, 16)};
+    if (At<std::uint16_t>(record, 4) != 0 || At<std::uint16_t>(record, 6) != 0) {
+      return range.Corrupt("a zip is one of several disks, which no torch file is", at);
+    }
+    end = {At<std::uint16_t>(record, 10), At<std::uint32_t>(record, 12), At<std::uint32_t>(record, 16), at};
   }
   const auto stop = CheckedAdd(end.offset, end.size);
   if (!stop || *stop > at) return range.Corrupt("a zip directory lies outside its file", at);
+  // Two readers that find the directory from either end must find the same one.
+  if (*stop != end.record_at) return range.Corrupt("bytes lie between the directory of a zip and its end record", *stop);
   if (end.size > kLargestDirectory) {
     return MakeError(ErrorCode::kUnsupported, "a zip directory is larger than any checkpoint needs").WithPath(range.file().path());
   }

@@ -105,6 +105,8 @@ std::vector<Case> Cases() {
   add("no_zip", std::string(1000, 'x'), kCorrupt, "no end record");
   add("only_end_record", good.substr(good.size() - 22), kCorrupt, "outside its file");
   add("bytes_after_the_end", good + "x", kCorrupt, "no end record");
+  add("bytes_before_the_end_record", good.substr(0, good.size() - 22) + "x" + good.substr(good.size() - 22), kCorrupt, "bytes lie between");
+  add("one_of_two_disks", Changed(end, 0, 4, "\x01\x00\x01\x00"s), kCorrupt, "several disks");
   add("directory_beyond_end", Changed(end, 0, 16, max4), kCorrupt, "outside its file");
   add("directory_size_too_large", Changed(end, 0, 12, "\xff\xff\xff\x7f"), kCorrupt, "outside its file");
   add("more_entries_than_records", Changed(end, 0, 8, "\x09\x00\x09\x00"s), kCorrupt, "ends early");

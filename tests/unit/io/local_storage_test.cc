@@ -76,7 +76,7 @@ TEST_F(LocalStorage, RemoveTreeDoesNotFollowLinks) {
 
 TEST_F(LocalStorage, AFifoIsRefusedWithoutWaiting) {
   ASSERT_EQ(::mkfifo(At("fifo").c_str(), 0600), 0);
-  EXPECT_THAT(storage_->OpenRead(At("fifo")), IsError(ErrorCode::kIo, HasSubstr("regular file")));
+  EXPECT_THAT(storage_->OpenRead(At("fifo")), IsError(ErrorCode::kUnsupported, HasSubstr("regular file")));
 }
 
 TEST_F(LocalStorage, FilesHaveTheModeOfTheUmask) {
