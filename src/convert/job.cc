@@ -237,7 +237,7 @@ class Run {
     };
     CROSSDOCK_ASSIGN_OR_RETURN(result_.outcome.report,
                                execute::Execute(target_.plan, *source_.storage, *source_.reader, storage_, staging.dir(),
-                                                target_.placement, *target_.writer, how));
+                                                target_.placement, std::move(target_.placement.frames), *target_.writer, how));
     return OkStatus();
   }
 

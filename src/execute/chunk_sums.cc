@@ -19,9 +19,10 @@ ChunkSums::ChunkSums(const Catalog& target, SumKinds kinds) : kinds_(kinds) {
   if (!kinds_.any()) return;
   for (const Entry& entry : target.entries) {
     first_.push_back(states_.size());
-    for (const Chunk& chunk : entry.chunks) states_.push_back({chunk.bytes.length, {}, DigestOf({})});
+    for (const Chunk& chunk : entry.chunks) states_.push_back({chunk.bytes.length, {}});
   }
   first_.push_back(states_.size());
+  if (kinds_.digest) digests_.assign(states_.size(), DigestOf({}));
 }
 
 std::optional<std::uint32_t> ChunkSums::Add(std::int32_t entry, std::int32_t chunk, std::int64_t offset,
@@ -39,8 +40,10 @@ std::optional<std::uint32_t> ChunkSums::Add(std::int32_t entry, std::int32_t chu
     pieces = std::exchange(state.pieces, {});
   }
   const PieceSum whole = Join(std::move(pieces));
-  const std::lock_guard lock(mutex_);
-  states_[index].digest = whole.digest;
+  if (kinds_.digest) {
+    const std::lock_guard lock(mutex_);
+    digests_[index] = whole.digest;
+  }
   return whole.crc32;
 }
 
@@ -64,8 +67,8 @@ std::vector<Digest> ChunkSums::EntryDigests() const {
   for (std::size_t entry = 0; entry + 1 < first_.size(); ++entry) {
     Digest all = DigestOf({});
     for (std::size_t i = first_[entry]; i < first_[entry + 1]; ++i) {
-      if (states_[i].digest.length == 0) continue;
-      all = all.length == 0 ? states_[i].digest : DigestJoin(all, states_[i].digest);
+      if (digests_[i].length == 0) continue;
+      all = all.length == 0 ? digests_[i] : DigestJoin(all, digests_[i]);
     }
     digests.push_back(all);
   }

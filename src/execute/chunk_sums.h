@@ -50,7 +50,6 @@ class ChunkSums {
   struct State {
     std::int64_t left = 0;  ///< bytes not yet added
     std::vector<Piece> pieces;
-    Digest digest;  ///< of a complete chunk
   };
   [[nodiscard]] PieceSum Join(std::vector<Piece> pieces) const;
 
@@ -58,6 +57,7 @@ class ChunkSums {
   std::mutex mutex_;
   std::vector<std::size_t> first_;  ///< of the chunks of an entry in states_; one more at the end
   std::vector<State> states_;
+  std::vector<Digest> digests_;  ///< of complete chunks, in the order of states_; empty when none are asked for
 };
 
 }  // namespace crossdock::execute

@@ -97,10 +97,11 @@ class Execution {
  public:
   Execution(const plan::Plan& plan, io::Storage& source_storage, const formats::CheckpointReader& source,
             io::Storage& target_storage, std::string staging_dir, const formats::Placement& placement,
-            const formats::CheckpointWriter& writer, const ExecuteOptions& options)
+            std::vector<formats::Frame> frames, const formats::CheckpointWriter& writer, const ExecuteOptions& options)
       : plan_(plan),
         storage_(target_storage),
         dir_(std::move(staging_dir)),
+        frames_(std::move(frames)),
         options_(options),
         kinds_{placement.wants_crc32, options.digests},
         done_(plan.tasks.size(), false),
@@ -137,6 +138,7 @@ class Execution {
   const plan::Plan& plan_;
   io::Storage& storage_;
   const std::string dir_;
+  std::vector<formats::Frame> frames_;  ///< empty once they are written
   const ExecuteOptions& options_;
   const SumKinds kinds_;
   std::vector<bool> done_;  ///< written before the workers start, read by them
@@ -197,7 +199,7 @@ Status Execution::StartAnew() {
   CROSSDOCK_RETURN_IF_ERROR(io::RemoveFileIfPresent(storage_, path));
   CROSSDOCK_RETURN_IF_ERROR(storage_.SyncDir(dir_));
   CROSSDOCK_RETURN_IF_ERROR(targets_.Create());
-  CROSSDOCK_RETURN_IF_ERROR(targets_.WriteFrames(shared_.placement.frames));
+  CROSSDOCK_RETURN_IF_ERROR(targets_.WriteFrames(std::exchange(frames_, {})));
   const JournalHeader header{plan_.hash, static_cast<std::int64_t>(plan_.tasks.size()), kinds_, JoinWords(options_.request)};
   CROSSDOCK_ASSIGN_OR_RETURN(journal_, Journal::Create(storage_, path, header));
   return OkStatus();
@@ -215,7 +217,7 @@ Result<bool> Execution::Resume() {
   }
   CROSSDOCK_ASSIGN_OR_RETURN(journal_, Journal::Continue(storage_, path, *content));
   // First the frames, then the seals of what is done: a seal may lie within a frame.
-  CROSSDOCK_RETURN_IF_ERROR(targets_.WriteFrames(shared_.placement.frames));
+  CROSSDOCK_RETURN_IF_ERROR(targets_.WriteFrames(std::exchange(frames_, {})));
   for (const DoneTask& done : content->done) {
     const auto index = static_cast<std::size_t>(done.task);
     if (done_[index]) continue;
@@ -342,8 +344,10 @@ Status CheckSameRun(io::Storage& storage, const std::string& staging_dir, const 
 Result<ExecuteReport> Execute(const plan::Plan& plan, io::Storage& source_storage,
                               const formats::CheckpointReader& source, io::Storage& target_storage,
                               const std::string& staging_dir, const formats::Placement& placement,
-                              const formats::CheckpointWriter& writer, const ExecuteOptions& options) {
-  Execution execution(plan, source_storage, source, target_storage, staging_dir, placement, writer, options);
+                              std::vector<formats::Frame> frames, const formats::CheckpointWriter& writer,
+                              const ExecuteOptions& options) {
+  Execution execution(plan, source_storage, source, target_storage, staging_dir, placement, std::move(frames), writer,
+                      options);
   return execution.Run();
 }
 

@@ -60,10 +60,12 @@ struct ExecuteReport {
 /// With `resume`, a journal of the same plan is taken over; one of another plan is kUsage; an unreadable one, or one
 /// whose files are gone, means starting over with a notice.
 /// Creates the placement's files in `staging_dir`, works off the plan, seals every chunk and syncs every file.
-/// `target` is the placed catalog of `writer`. Metadata files and the commit are the caller's.
+/// `frames` are the placement's own, given away so that they need not be held while the data moves: a deep model has tens
+/// of thousands. Metadata files and the commit are the caller's.
 [[nodiscard]] Result<ExecuteReport> Execute(const plan::Plan& plan, io::Storage& source_storage,
                                             const formats::CheckpointReader& source, io::Storage& target_storage,
                                             const std::string& staging_dir, const formats::Placement& placement,
-                                            const formats::CheckpointWriter& writer, const ExecuteOptions& options);
+                                            std::vector<formats::Frame> frames, const formats::CheckpointWriter& writer,
+                                            const ExecuteOptions& options);
 
 }  // namespace crossdock::execute

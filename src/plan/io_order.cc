@@ -79,6 +79,12 @@ std::vector<Task> JoinSmall(std::vector<Task> tasks, std::int64_t limit) {
       out.push_back(std::move(task));
     }
   }
+  for (Task& task : out) {  // a plan may hold a million tasks
+    task.reads.shrink_to_fit();
+    task.outputs.shrink_to_fit();
+    task.moves.shrink_to_fit();
+  }
+  out.shrink_to_fit();
   return out;
 }
 

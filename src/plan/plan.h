@@ -10,7 +10,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -63,7 +63,7 @@ struct Task {
   std::vector<Read> reads;
   std::vector<Output> outputs;
   std::vector<Move> moves;
-  std::optional<Quantize> quantize;
+  std::shared_ptr<const Quantize> quantize;  ///< of few tasks only: it takes no room in the others
   std::int64_t buffer_bytes = 0;  ///< outputs + scratch + reads; a multiple of 64
 };
 

@@ -36,8 +36,9 @@ void LayOutBuffer(Task& task) {
   const auto take = [&at](std::int64_t bytes) { return std::exchange(at, RoundUp(at + bytes, kAlign)); };
   for (Output& o : task.outputs) o.buffer_offset = take(o.bytes);
   if (task.quantize) {
-    Quantize& q = *task.quantize;
+    Quantize q = *task.quantize;
     q.scratch_offset = take(q.rows * q.cols * ElementSize(q.dtype));
+    task.quantize = std::make_shared<const Quantize>(q);
   }
   for (Read& r : task.reads) r.buffer_offset = take(r.bytes);
   task.buffer_bytes = at;
@@ -49,14 +50,14 @@ TaskBuilder::TaskBuilder(const Catalog& source, const Catalog& target)
     : source_(&source), target_(&target), source_index_(source.entries.size()), target_index_(target.entries.size()) {}
 
 const ChunkIndex& TaskBuilder::SourceIndex(std::int32_t entry) {
-  std::unique_ptr<ChunkIndex>& index = source_index_[static_cast<std::size_t>(entry)];
-  if (index == nullptr) index = std::make_unique<ChunkIndex>(EntryAt(*source_, entry));
+  std::optional<ChunkIndex>& index = source_index_[static_cast<std::size_t>(entry)];
+  if (!index) index.emplace(EntryAt(*source_, entry));
   return *index;
 }
 
 const ChunkIndex& TaskBuilder::TargetIndex(std::int32_t entry) {
-  std::unique_ptr<ChunkIndex>& index = target_index_[static_cast<std::size_t>(entry)];
-  if (index == nullptr) index = std::make_unique<ChunkIndex>(EntryAt(*target_, entry));
+  std::optional<ChunkIndex>& index = target_index_[static_cast<std::size_t>(entry)];
+  if (!index) index.emplace(EntryAt(*target_, entry));
   return *index;
 }
 
@@ -131,7 +132,7 @@ Task TaskBuilder::Build(const Job& job, const Box& tile) {
   if (job.is_pair()) {
     const std::vector<Place> scales = Outputs(job.scales, ScalesBox(job, tile));
     CROSSDOCK_CHECK(places.size() == 1 && scales.size() == 1);
-    task.quantize = Quantize{job.block, job.expr->dtype, tile.sizes[0], tile.sizes[1], 0, 0, 1};
+    task.quantize = std::make_shared<const Quantize>(Quantize{job.block, job.expr->dtype, tile.sizes[0], tile.sizes[1], 0, 0, 1});
     places.push_back(scales[0]);
   }
   for (const Place& p : places) {

@@ -7,7 +7,7 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <vector>
 
 #include "plan/chunk_index.h"
@@ -52,8 +52,9 @@ class TaskBuilder {
 
   const Catalog* source_;
   const Catalog* target_;
-  std::vector<std::unique_ptr<ChunkIndex>> source_index_;  ///< made when first asked for
-  std::vector<std::unique_ptr<ChunkIndex>> target_index_;
+  // Made when first asked for, but not each on the heap: that would leave holes between the tasks, which live longer.
+  std::vector<std::optional<ChunkIndex>> source_index_;
+  std::vector<std::optional<ChunkIndex>> target_index_;
 };
 
 /// Where the first byte of a read lies in its file, counted in the chunk's elements from the start of its bytes.

@@ -136,7 +136,7 @@ Result<Ran> Convert(const Job& job, io::Storage& source, int threads) {
   options.memory = 16 << 20;
   const auto start = Clock::now();
   CROSSDOCK_ASSIGN_OR_RETURN([[maybe_unused]] const ExecuteReport report,
-                             Execute(job.plan, source, *job.reader, target, "/out", job.placement, job.writer, options));
+                             Execute(job.plan, source, *job.reader, target, "/out", job.placement, job.placement.frames, job.writer, options));
   Ran ran{memory.Files("/out"), slow.most_streams(), Clock::now() - start};
   std::erase_if(ran.files, [](const auto& file) { return !file.first.starts_with("part_"); });
   return ran;

@@ -61,7 +61,7 @@ class SmallJob {
   static Result<std::unique_ptr<SmallJob>> Make(io::Storage& storage, const SmallJobOptions& options);
   [[nodiscard]] Result<ExecuteReport> Run(io::Storage& source, io::Storage& target, const std::string& dir,
                                           const ExecuteOptions& options) const {
-    return Execute(plan, source, *reader, target, dir, placement, writer, options);
+    return Execute(plan, source, *reader, target, dir, placement, placement.frames, writer, options);
   }
   /// The files that must come out, by name.
   [[nodiscard]] std::map<std::string, std::string> ExpectedFiles() const;

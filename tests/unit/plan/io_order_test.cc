@@ -61,7 +61,7 @@ TEST(JoinSmall, LeavesPaddingItsMinusOneAndQuantizersAlone) {
   ASSERT_EQ(joined.size(), 1U);
   EXPECT_EQ(joined[0].moves[1].read, -1);
   Task quantizer = CopyRows(0, 0, 1, 0);
-  quantizer.quantize = Quantize{};
+  quantizer.quantize = std::make_shared<const Quantize>();
   EXPECT_EQ(JoinSmall({quantizer, quantizer, CopyRows(0, 0, 1, 0)}, 4096).size(), 3U);
 }
 

@@ -132,7 +132,7 @@ TEST(MakePlan, QuantizesAPairInWholeBlocks) {
   ExpectPlanGives(plan, source, target, exprs);
   EXPECT_EQ(plan.bytes_read, 61 * 70 * 2);
   for (const Task& t : plan.tasks) {
-    ASSERT_TRUE(t.quantize.has_value());
+    ASSERT_NE(t.quantize, nullptr);
     EXPECT_EQ(t.outputs.size(), 2U);
   }
   EXPECT_GT(plan.tasks.size(), 4U);
