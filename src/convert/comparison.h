@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file  Two open sources compared, and the comparison as a Report: weights, counters, configuration, tokenizer files.
-/// User case B128: equal weights are not enough; configuration differences are listed by weight of consequence.
+/// Equal weights are not enough: another eps or rope base is another model. Configuration differences are listed by weight of consequence.
 #pragma once
 
 #include <string>

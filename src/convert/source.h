@@ -61,14 +61,14 @@ struct Source {
 /// Both.
 [[nodiscard]] Result<Source> OpenAndRead(io::Storage& storage, const SourceRequest& request);
 
-/// User case B31: config.json says that head and embedding are tied and the file holds both: they must be equal, for only
+/// Where config.json says that head and embedding are tied and the file holds both, they must be equal, for only
 /// one of them will be carried. Reads both in tiles. kCorrupt names the first element that differs.
 [[nodiscard]] Status CheckTiedPair(const Source& source, std::int64_t memory);
 
 /// Removes everything but parameters from the hub and says so in left_out.
 void DropOptimizer(dialects::HubState* hub);
 
-/// User case B65: a parameter without state is a notice, one with one moment but not the other is refused.
+/// A parameter without optimizer state (it was frozen) is a notice; one with one moment but not the other is refused.
 [[nodiscard]] Status CheckMoments(dialects::HubState* hub);
 
 /// --allow missing-optimizer: parameters without optimizer state get a master copy of themselves and moments of zero, as

@@ -33,7 +33,7 @@ struct LeftOut {
   std::int64_t bytes = 0;
 };
 
-/// Two source tensors that the configuration declares to be one (user case B31): the caller compares their data before
+/// Two source tensors that the configuration declares to be one: the caller compares their data before
 /// work. The head is no hub tensor; a Hugging Face target gets it again.
 struct TiedPair {
   std::int32_t embedding = -1;                          ///< entries of the source catalog

@@ -30,7 +30,7 @@ struct Found {
   std::vector<std::string> notices;     ///< e.g. "no tracker: the highest complete iteration 20 is used"
 };
 
-/// Recognises without reading tensors. `step` picks one of a run root. Rules (user cases B108, B132, B134): the
+/// Recognises without reading tensors. `step` picks one of a run root. Rules: the
 /// tracker's step when there is a tracker; else the highest complete one with a notice; an incomplete step asked
 /// for by number is kIncomplete; a wrong level lists the checkpoints found below.
 [[nodiscard]] Result<Found> Recognise(io::Storage& storage, const std::string& path,

@@ -5,7 +5,7 @@
 /// Invariants: chunk v of stage p stands at v * pp + p; going through the chunks in this order meets every layer once, in
 /// ascending order; chunks may be empty of layers. Megatron builds the embedding in the first chunk of the first stage and
 /// the final norm and head in the last chunk of the last one, under every layout.
-/// Errors: kUsage with the arithmetic and the flags of a layout that is possible (user cases B53, B54).
+/// Errors: kUsage with the arithmetic and the flags of a layout that is possible for this number of layers.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,7 @@ struct ConfigResult {
   std::vector<ConfigChange> changes;  ///< against the template, in order of consequence
 };
 
-/// The config.json for the hub as it is: values of the checkpoint win over the template's (B45, B117). Writes both
+/// The config.json for the hub as it is: values of the checkpoint win over the template's, which may be another size's. Writes both
 /// `dtype` and `torch_dtype`, `rope_parameters` and `rope_theta`/`rope_scaling` as the template's age has them.
 [[nodiscard]] Result<ConfigResult> MakeConfig(const HubState& hub, const std::optional<family::ModelConfig>& template_config,
                                               DType param_dtype);

@@ -18,7 +18,7 @@ struct ReadOptions {
 
 /// Catalog of an HF directory (objects["config.json"]) or of full-state safetensors (names `param/...`).
 /// Reports all tensors that no rule claims and all that are missing together (kIncomplete / kUnsupported).
-/// A tied model with an equal `lm_head.weight` is accepted (user case B31): the planner adds no guard, `TiedCopy`
+/// A tied model with an equal `lm_head.weight` is accepted: the planner adds no guard, `TiedCopy`
 /// tells the caller which pair to compare before work.
 [[nodiscard]] Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options);
 [[nodiscard]] Result<HubState> ReadFullState(const Catalog& source, const ReadOptions& options);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file  Sizes of a model from the shapes of its tensors, where no configuration of its own came along (user case B45): a
+/// \file  Sizes of a model from the shapes of its tensors, where no configuration of its own came along: a
 /// template then gives the architecture, and shapes and counts come from the checkpoint.
 /// Errors: kCorrupt for shapes that contradict each other. Threads: functions are pure.
 #pragma once

@@ -315,5 +315,38 @@ TEST(StageMapGoldenTest, LayoutStringsAreMegatrons) {
   EXPECT_GT(refused, 100U);
 }
 
+struct Impossible {
+  std::string_view name;
+  void (*change)(ParallelLayout*);
+  std::string_view message, arithmetic;
+};
+void PrintTo(const Impossible& impossible, std::ostream* out) { *out << impossible.name; }
+class ImpossibleStages : public ::testing::TestWithParam<Impossible> {};
+
+TEST_P(ImpossibleStages, AreRefusedWithTheArithmetic) {
+  ParallelLayout layout;
+  layout.pp = 2;
+  GetParam().change(&layout);
+  EXPECT_THAT(MakeStageMap(layout, 4), IsError(ErrorCode::kUsage, ::testing::AllOf(HasSubstr(std::string(GetParam().message)), HasSubstr(std::string(GetParam().arithmetic)))));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, ImpossibleStages,
+    ::testing::Values(
+        Impossible{"ListTooShort", [](ParallelLayout* l) { l->pipeline_layers = {4}; }, "disagree about the number of pipeline stages", "found 1 (4)"},
+        Impossible{"ListTooLong", [](ParallelLayout* l) { l->pipeline_layers = {2, 1, 1}; }, "disagree about the number of pipeline stages", "found 3 (2,1,1)"},
+        Impossible{"StageOfNone", [](ParallelLayout* l) { l->pipeline_layers = {0, 4}; }, "a pipeline stage cannot hold 0 of 4 layers", "--pipeline-layers 0,4"},
+        Impossible{"StageOfTooMany", [](ParallelLayout* l) { l->pipeline_layers = {5, 1}; }, "a pipeline stage cannot hold 5 of 4 layers", "--pipeline-layers 5,1"},
+        Impossible{"ListOfAnotherSum", [](ParallelLayout* l) { l->pipeline_layers = {1, 2}; }, "does not add up to the model's layers", "found 1 + 2 = 3"},
+        Impossible{"FirstOfNone", [](ParallelLayout* l) { l->first_stage_layers = 0; }, "a pipeline stage cannot hold 0 of 4 layers", ""},
+        Impossible{"LastOfTooMany", [](ParallelLayout* l) { l->last_stage_layers = 5; }, "a pipeline stage cannot hold 5 of 4 layers", ""},
+        Impossible{"EndsThatLeaveALayer", [](ParallelLayout* l) { l->first_stage_layers = 1; l->last_stage_layers = 2; }, "cannot share the remaining layers",
+                   "expected 0 layers, found 4 - 1 - 2 = 1 layers for 0 stages"},
+        Impossible{"MiddleThatDoesNotDivide", [](ParallelLayout* l) { l->pp = 3; l->first_stage_layers = 1; }, "cannot share the remaining layers",
+                   "expected a positive multiple of 2, found 4 - 1 = 3 layers for 2 stages"},
+        Impossible{"NothingForTheMiddle", [](ParallelLayout* l) { l->pp = 3; l->first_stage_layers = 2; l->last_stage_layers = 2; }, "cannot share the remaining layers",
+                   "found 4 - 2 - 2 = 0 layers for 1 stages"}),
+    [](const auto& row) { return std::string(row.param.name); });
+
 }  // namespace
 }  // namespace crossdock::layout
