@@ -9,6 +9,7 @@
 #include <map>
 
 #include "convert/kinds.h"
+#include "expr/dequantize.h"
 
 namespace crossdock::convert {
 namespace {
@@ -36,7 +37,8 @@ std::vector<std::string> CastLines(const Source& source, const Target& target) {
   for (std::size_t i = 0; i < target.exprs.size(); ++i) {
     const std::vector<int> leaves = expr::LeafOrdinals(target.exprs[i]);
     if (leaves.empty()) continue;
-    const DType before = from[static_cast<std::size_t>(leaves.front())].dtype;
+    // A dequantized weight is told by the reader; what is cast is what that gives.
+    const DType before = expr::DequantizedType(target.exprs[i]).value_or(from[static_cast<std::size_t>(leaves.front())].dtype);
     const DType after = target.placement.catalog.entries[i].dtype;
     if (before != after) ++casts[{before, after}];
     if (expr::IsInexact(target.exprs[i])) ++inexact;

@@ -76,7 +76,11 @@ Result<std::vector<ReadPlace>> PlaceReads(const plan::Task& task, const formats:
     places.push_back({chunk.file, range.offset, BoxRuns(chunk.box.sizes, read.box, ElementSize(entry.dtype)), true});
   }
   for (const plan::Move& move : task.moves) {
-    if (move.read >= 0) places[static_cast<std::size_t>(move.read)].in_place = false;
+    if (move.read >= 0 && !move.dequantized) places[static_cast<std::size_t>(move.read)].in_place = false;
+  }
+  for (const plan::Dequantize& d : task.dequantize) {
+    places[static_cast<std::size_t>(d.values)].in_place = false;
+    places[static_cast<std::size_t>(d.scales)].in_place = false;
   }
   return places;
 }
@@ -87,6 +91,7 @@ std::optional<std::vector<Segment>> SegmentsOf(const plan::Task& task, std::int3
   std::vector<Segment> segments;
   for (const plan::Move& move : task.moves) {
     if (move.output != index) continue;
+    if (move.dequantized) return std::nullopt;
     const ReadPlace* place = move.read < 0 ? nullptr : &places[static_cast<std::size_t>(move.read)];
     if (!AddRuns(move, place, ElementSize(move.to), segments)) return std::nullopt;
   }

@@ -11,6 +11,7 @@
 #include "execute/box_runs.h"
 #include "execute/move.h"
 #include "quantize/block.h"
+#include "quantize/dequantize.h"
 
 namespace crossdock::execute {
 namespace {
@@ -51,16 +52,16 @@ Status TaskRunner::CheckStopped() const {
 }
 
 /// A weight that becomes infinite in silence is a model that answers NaN much later.
-Status TaskRunner::CheckOverflows(const plan::Task& task, const plan::Move& move, std::int64_t overflows) const {
+Status TaskRunner::CheckOverflows(const plan::Task& task, const plan::Move& move, DType to, std::int64_t overflows) const {
   if (overflows == 0) return OkStatus();
   if (shared_->allow_nonfinite) {
     shared_->overflows.fetch_add(overflows, std::memory_order_relaxed);
     return OkStatus();
   }
   const std::int32_t output = task.quantize ? task.quantize->q_output : move.output;
-  return MakeError(ErrorCode::kUnsupported, fmt::format("values are too large for {} and would become infinite", DTypeName(move.to)))
+  return MakeError(ErrorCode::kUnsupported, fmt::format("values are too large for {} and would become infinite", DTypeName(to)))
       .WithTensor(TargetEntry(*shared_, task.outputs[static_cast<std::size_t>(output)]).name)
-      .WithExpected(fmt::format("values that {} can hold", DTypeName(move.to)))
+      .WithExpected(fmt::format("values that {} can hold", DTypeName(to)))
       .WithFound(fmt::format("{} of them in one piece that it cannot", overflows))
       .WithHint("keep the dtype, or name a wider one; `--allow nonfinite` writes them as infinity");
 }
@@ -97,7 +98,11 @@ Status TaskRunner::RunMoves(const plan::Task& task, std::span<const ReadPlace> p
   };
   std::vector<bool> needed(task.reads.size(), false);
   for (const plan::Move& move : task.moves) {
-    if (move.read >= 0 && wanted(move)) needed[static_cast<std::size_t>(move.read)] = true;
+    if (move.read >= 0 && !move.dequantized && wanted(move)) needed[static_cast<std::size_t>(move.read)] = true;
+  }
+  for (const plan::Dequantize& d : task.dequantize) {  // none of their outputs is streamed
+    needed[static_cast<std::size_t>(d.values)] = true;
+    needed[static_cast<std::size_t>(d.scales)] = true;
   }
   // A read in place belongs to a streamed output, or must be here.
   for (std::size_t i = 0; i < task.reads.size(); ++i) {
@@ -106,15 +111,18 @@ Status TaskRunner::RunMoves(const plan::Task& task, std::span<const ReadPlace> p
   for (std::size_t i = 0; i < task.reads.size(); ++i) {
     if (needed[i]) CROSSDOCK_RETURN_IF_ERROR(ReadBox(task.reads[i], places[i]));
   }
+  CROSSDOCK_RETURN_IF_ERROR(RunDequantize(task));
   for (const plan::Move& move : task.moves) {
     if (!wanted(move)) continue;
     CROSSDOCK_RETURN_IF_ERROR(CheckStopped());
-    const std::byte* from =
-        move.read < 0 ? nullptr : buffer_.data() + task.reads[static_cast<std::size_t>(move.read)].buffer_offset;
+    const auto at = static_cast<std::size_t>(move.read);
+    const std::byte* from = move.read < 0 ? nullptr
+                                          : buffer_.data() + (move.dequantized ? task.dequantize[at].buffer_offset
+                                                                               : task.reads[at].buffer_offset);
     std::byte* to =
         buffer_.data() + (task.quantize ? task.quantize->scratch_offset
                                         : task.outputs[static_cast<std::size_t>(move.output)].buffer_offset);
-    CROSSDOCK_RETURN_IF_ERROR(CheckOverflows(task, move, RunMove(move, from, to)));
+    CROSSDOCK_RETURN_IF_ERROR(CheckOverflows(task, move, move.to, RunMove(move, from, to)));
   }
   if (task.quantize) {
     const plan::Quantize& q = *task.quantize;
@@ -123,6 +131,26 @@ Status TaskRunner::RunMoves(const plan::Task& task, std::span<const ReadPlace> p
     quantize::QuantizeBlocks(buffer_.data() + q.scratch_offset, q.dtype, q.rows, q.cols, q.block.rows, q.block.cols,
                              buffer_.data() + values.buffer_offset,
                              reinterpret_cast<float*>(buffer_.data() + scales.buffer_offset));
+  }
+  return OkStatus();
+}
+
+Status TaskRunner::RunDequantize(const plan::Task& task) {
+  for (std::size_t i = 0; i < task.dequantize.size(); ++i) {
+    CROSSDOCK_RETURN_IF_ERROR(CheckStopped());
+    const plan::Dequantize& d = task.dequantize[i];
+    const auto read = [&](std::int32_t r) { return buffer_.data() + task.reads[static_cast<std::size_t>(r)].buffer_offset; };
+    const quantize::Stored stored{read(d.values), d.values_type, read(d.scales), d.scales_type};
+    const quantize::Tile tile{d.tile.batches,    d.tile.rows,       d.tile.cols,       d.tile.first_row,  d.tile.first_col,
+                              d.tile.block_rows, d.tile.block_cols, d.tile.scale_cols, d.tile.scale_batch};
+    const std::int64_t overflows = quantize::Dequantize(stored, tile, buffer_.data() + d.buffer_offset, d.to);
+    if (overflows == 0) continue;
+    // The first move that takes from it tells which output is meant.
+    const auto user = std::find_if(task.moves.begin(), task.moves.end(), [&](const plan::Move& m) {
+      return m.dequantized && m.read == static_cast<std::int32_t>(i);
+    });
+    CROSSDOCK_CHECK(user != task.moves.end());
+    CROSSDOCK_RETURN_IF_ERROR(CheckOverflows(task, *user, d.to, overflows));
   }
   return OkStatus();
 }

@@ -52,6 +52,7 @@ class TaskRunner {
       : shared_(&shared), slice_(std::move(slice)), scratch_(std::move(scratch)) {}
   [[nodiscard]] Status RunMoves(const plan::Task& task, std::span<const ReadPlace> places,
                                 const std::vector<bool>& streamed);
+  [[nodiscard]] Status RunDequantize(const plan::Task& task);
   [[nodiscard]] Status ReadBox(const plan::Read& read, const ReadPlace& place);
   [[nodiscard]] Status Stream(const plan::Output& output, std::span<const Segment> segments, DoneTask& done);
   [[nodiscard]] Status FillSlice(std::span<const Segment> segments, std::size_t& at, std::int64_t& used,
@@ -59,7 +60,7 @@ class TaskRunner {
   [[nodiscard]] Status WriteBuffer(const plan::Output& output, DoneTask& done);
   [[nodiscard]] Status WriteSlice(const plan::Output& output, std::int64_t chunk_offset,
                                   std::span<const std::byte> bytes, PieceSum& sum);
-  [[nodiscard]] Status CheckOverflows(const plan::Task& task, const plan::Move& move, std::int64_t overflows) const;
+  [[nodiscard]] Status CheckOverflows(const plan::Task& task, const plan::Move& move, DType to, std::int64_t overflows) const;
   [[nodiscard]] Status CheckStopped() const;
 
   const SharedWork* shared_;

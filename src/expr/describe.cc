@@ -56,6 +56,10 @@ std::string DescribeNode(const Node& node) {
       return Over(fmt::format("quantize[{}x{}]", node.block().rows, node.block().cols), node);
     case Op::kQuantizeScales:
       return Over(fmt::format("quantize_scales[{}x{}]", node.block().rows, node.block().cols), node);
+    case Op::kDequantize:
+      return fmt::format("dequantize[{}x{}]({}, {})", node.block().rows, node.block().cols, Describe(node.inputs[0]), Describe(node.inputs[1]));
+    case Op::kDequantizeMxfp4:
+      return fmt::format("dequantize[mxfp4]({}, {})", Describe(node.inputs[0]), Describe(node.inputs[1]));
   }
   return {};
 }

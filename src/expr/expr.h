@@ -4,7 +4,8 @@
 /// their inverse is derived by walking from the root to a leaf (Inverse), never written by hand. *Compute* nodes
 /// change values: elementwise ones (cast, scale, offset) declare their inverse and what they do to moments;
 /// quantization makes a pair of outputs (q, s) from one input and stands at the root only: every other builder refuses
-/// a quantized input, so that nothing below a root is quantized. Dequantization is not part of this version.
+/// a quantized input, so that nothing below a root is quantized. Dequantization (dequantize.h) makes one output of two
+/// stored tensors and stands right over these leaves.
 /// A *shard* mark on a node says that tensor-parallel ranks cut it along an axis (ShardBoxes). It moves nothing.
 /// Invariants: shapes are checked when a node is made; no node has a negative axis or an element count that overflows.
 /// A tree that is to be inverted names each leaf once; composed trees (Substitute) may name one more often.
@@ -43,6 +44,8 @@ enum class Op : std::uint8_t {
   // compute, pairs
   kQuantizeValues,  ///< inputs {w}: the q of blockwise quantization
   kQuantizeScales,  ///< inputs {w}: the s that belongs to it
+  kDequantize,       ///< inputs {q, s}, both leaves: see dequantize.h
+  kDequantizeMxfp4,  ///< inputs {blocks, scales}, both leaves
 };
 
 class Node;
@@ -79,7 +82,7 @@ class Node {
     const double* found = std::get_if<double>(&detail);
     return found != nullptr ? *found : 1.0;
   }
-  /// kQuantize*
+  /// kQuantize*, kDequantize
   [[nodiscard]] const BlockFormat& block() const { return Detail<BlockFormat>(); }
 
  private:
@@ -126,7 +129,7 @@ class Node {
 /// `root` with every leaf i replaced by make(i) (same shape; the dtype of everything above follows).
 [[nodiscard]] Result<Expr> Substitute(const Expr& root, const std::function<Result<Expr>(int)>& make);
 /// The leaf `ordinal` as an expression over one new leaf (ordinal 0, shape and dtype of `root`): the inverse of
-/// `root` for that leaf. kUnsupported when a node on the way has none (quantize, a slice that drops elements), when
+/// `root` for that leaf. kUnsupported when a node on the way has none (quantize, dequantize, a slice that drops elements), when
 /// the leaf occurs more than once or not at all. Marks are not carried over.
 [[nodiscard]] Result<Expr> Inverse(const Expr& root, int ordinal);
 /// Removes what does nothing: reshape of reshape, identity transposes, slice of concat, slice of slice, slice of pad
@@ -137,7 +140,8 @@ class Node {
 /// mu and 1/s^2 for nu (1/s for Muon's momentum); Offset vanishes for moments; masters are scaled and offset like
 /// params; casts of params are dropped for other slots. kUnsupported: quantization of another slot than param.
 [[nodiscard]] Result<Expr> ForSlot(const Expr& root, Slot slot);
-/// True when some node may not be bit-exact both ways (scale, offset, narrowing cast, quantize).
+/// True when some node may not be bit-exact both ways (scale, offset, narrowing cast, quantize). Dequantization is not one:
+/// what is stored has one meaning, bit for bit.
 [[nodiscard]] bool IsInexact(const Expr& root);
 /// True when values are computed with on the way: scaled or offset, not only moved and cast.
 [[nodiscard]] bool HasArithmetic(const Expr& root);

@@ -73,7 +73,7 @@ std::vector<Piece> ClipLeaf(const Piece& piece, const Box& box) {
   CROSSDOCK_CHECK(piece.leaf >= 0 && box.rank() == piece.leaf_origin.size());
   std::vector<Piece> out;
   if (box.Contains(LeafBounds(piece))) return {piece};
-  for (Region& r : ClipBox(LeafRegion(piece), box)) out.push_back(ToPiece(std::move(r), piece.leaf, piece.ops));
+  for (Region& r : ClipBox(LeafRegion(piece), box)) out.push_back(ToPiece(std::move(r), piece.leaf, piece.ops, piece.dequantize));
   return out;
 }
 
@@ -82,7 +82,7 @@ std::vector<Piece> ClipTarget(const Piece& piece, const Box& box) {
   std::vector<Piece> out;
   if (box.Contains(TargetBounds(piece))) return {piece};
   for (Region& r : ClipBox(TargetRegion(piece), box)) {
-    out.push_back(ToPiece(SwapSides(std::move(r)), piece.leaf, piece.ops));
+    out.push_back(ToPiece(SwapSides(std::move(r)), piece.leaf, piece.ops, piece.dequantize));
   }
   return out;
 }

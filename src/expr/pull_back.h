@@ -40,6 +40,9 @@ struct Piece {
   Dims leaf_origin;
   std::vector<Loop> loops;  ///< no loop: one element
   std::vector<ElementOp> ops;
+  /// The node that makes these elements, when they are dequantized. The leaf side is then in the coordinates of this node, and
+  /// `leaf` is the ordinal of its values. It belongs to the root, which must outlive the piece.
+  const Node* dequantize = nullptr;
   [[nodiscard]] std::int64_t count() const;
 };
 

@@ -263,8 +263,9 @@ std::vector<Region> MoveThroughReshape(const Shape& output, const Shape& input, 
   return regions;
 }
 
-Piece ToPiece(Region region, int leaf, std::vector<ElementOp> ops) {
+Piece ToPiece(Region region, int leaf, std::vector<ElementOp> ops, const Node* dequantize) {
   Piece piece;
+  piece.dequantize = dequantize;
   piece.leaf = leaf;
   piece.ops = std::move(ops);
   for (RegionLoop& l : region.loops) {

@@ -47,6 +47,6 @@ void MoveThroughReverse(int axis, std::int64_t extent, Region& region);
 [[nodiscard]] std::vector<Region> MoveThroughReshape(const Shape& output, const Shape& input, Region region);
 
 /// The region as a piece with the node as its leaf: target steps made positive, loops sorted and merged.
-[[nodiscard]] Piece ToPiece(Region region, int leaf, std::vector<ElementOp> ops);
+[[nodiscard]] Piece ToPiece(Region region, int leaf, std::vector<ElementOp> ops, const Node* dequantize = nullptr);
 
 }  // namespace crossdock::expr

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "expr/dequantize.h"
 #include "expr/expr.h"
 #include "expr/lossless_cast.h"
 #include "expr/rebuild.h"
@@ -67,6 +68,9 @@ Result<Expr> InvertNode(const Node& node, std::size_t which, Expr value) {
     case Op::kQuantizeValues:
     case Op::kQuantizeScales:
       return MakeError(ErrorCode::kUnsupported, "quantization has no inverse");
+    case Op::kDequantize:
+    case Op::kDequantizeMxfp4:
+      return MakeError(ErrorCode::kUnsupported, "dequantization has no inverse");
     case Op::kLeaf:
       break;
   }
@@ -89,6 +93,10 @@ Result<Expr> NodeForSlot(const Node& node, std::vector<Expr> inputs, Slot slot) 
     case Op::kQuantizeValues:
     case Op::kQuantizeScales:
       return MakeError(ErrorCode::kUnsupported, "only params are quantized")
+          .WithFound("slot " + std::string(SlotName(slot)));
+    case Op::kDequantize:
+    case Op::kDequantizeMxfp4:
+      return MakeError(ErrorCode::kUnsupported, "only params are stored quantized")
           .WithFound("slot " + std::string(SlotName(slot)));
     default:
       return Rebuild(node, std::move(inputs));
@@ -123,6 +131,10 @@ Result<Expr> Rebuild(const Node& node, std::vector<Expr> inputs) {
         return QuantizeValues(std::move(inputs[0]), node.block());
       case Op::kQuantizeScales:
         return QuantizeScales(std::move(inputs[0]), node.block());
+      case Op::kDequantize:
+        return Dequantize(std::move(inputs[0]), std::move(inputs[1]), node.block(), node.dtype);
+      case Op::kDequantizeMxfp4:
+        return DequantizeMxfp4(std::move(inputs[0]), std::move(inputs[1]), node.dtype);
       case Op::kLeaf:
         break;
     }

@@ -42,6 +42,10 @@ void Walk::Visit(const Node& node, Region region) {
     case Op::kScale:
     case Op::kOffset:
       return VisitElementwise(node, std::move(region));
+    case Op::kDequantize:
+    case Op::kDequantizeMxfp4:
+      if (end_ == End::kMarks) return EmitFill(std::move(region));
+      return Emit(node.inputs[0]->leaf, std::move(region), &node);
     case Op::kQuantizeValues:
     case Op::kQuantizeScales:
       break;
@@ -102,8 +106,8 @@ void Walk::VisitElementwise(const Node& node, Region region) {
   ops_.pop_back();
 }
 
-void Walk::Emit(int leaf, Region region) {
-  pieces_.push_back(ToPiece(std::move(region), leaf, {ops_.rbegin(), ops_.rend()}));
+void Walk::Emit(int leaf, Region region, const Node* dequantize) {
+  pieces_.push_back(ToPiece(std::move(region), leaf, {ops_.rbegin(), ops_.rend()}, dequantize));
 }
 
 void Walk::EmitFill(Region region) {

@@ -25,7 +25,7 @@ class Walk {
   void VisitConcat(const Node& node, Region region);
   void VisitPad(const Node& node, Region region);
   void VisitElementwise(const Node& node, Region region);
-  void Emit(int leaf, Region region);
+  void Emit(int leaf, Region region, const Node* dequantize = nullptr);
   void EmitFill(Region region);
 
   End end_;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/checked_math.h"
+#include "expr/dequantize.h"
 #include "plan/problems.h"
 
 namespace crossdock::plan {
@@ -68,11 +69,26 @@ Status CheckEntry(const Catalog& catalog, const Entry& entry) {
   return OkStatus();
 }
 
-/// Quantization stands at the root only; below it everything is movement and elementwise.
+/// A group of MXFP4 is one unit of work: chunks hold its 16 bytes together.
+void CheckGroups(const Catalog& source, int leaf, Problems& problems) {
+  if (leaf < 0 || static_cast<std::size_t>(leaf) >= source.entries.size()) return;  // told by CheckLeaves
+  const Entry& entry = source.entries[static_cast<std::size_t>(leaf)];
+  for (const Chunk& chunk : entry.chunks) {
+    if (chunk.box.rank() != entry.shape.size() || chunk.box.sizes.back() == entry.shape.back()) continue;
+    problems.Add(MakeError(ErrorCode::kUnsupported, "a chunk cuts the groups of an MXFP4 tensor")
+                     .WithTensor(entry.name)
+                     .WithExpected("chunks that hold the last axis whole")
+                     .WithFound("chunk " + ToString(chunk.box)));
+    return;
+  }
+}
+
+/// Quantization stands at the root only; below it everything is movement and elementwise, and dequantization over leaves.
 void CheckLeaves(const Catalog& source, const expr::Expr& node, const Entry& entry, std::vector<bool>& used,
                  Problems& problems) {
   if (node->op != expr::Op::kLeaf) {
     for (const expr::Expr& in : node->inputs) CheckLeaves(source, in, entry, used, problems);
+    if (node->op == expr::Op::kDequantizeMxfp4) CheckGroups(source, node->inputs[0]->leaf, problems);
     return;
   }
   if (node->leaf < 0 || static_cast<std::size_t>(node->leaf) >= source.entries.size()) {

@@ -26,7 +26,7 @@ void AppendKey(std::string& out, const expr::Expr& node) {
   }
   out += ':';
   if (node->op == expr::Op::kSlice || node->op == expr::Op::kPad) Append(out, node->offsets());
-  const expr::BlockFormat block = expr::IsQuantize(node) ? node->block() : expr::BlockFormat{};
+  const expr::BlockFormat block = expr::IsQuantize(node) || node->op == expr::Op::kDequantize ? node->block() : expr::BlockFormat{};
   fmt::format_to(std::back_inserter(out), ":{:a}:{}x{}", node->factor(), block.rows, block.cols);
   for (const expr::Expr& in : node->inputs) AppendKey(out, in);
   out += ')';

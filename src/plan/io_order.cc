@@ -47,8 +47,15 @@ void Append(Task& whole, Task part) {
     o.buffer_offset += base;
     whole.outputs.push_back(std::move(o));
   }
+  const auto dequantized = static_cast<std::int32_t>(whole.dequantize.size());
+  for (Dequantize& d : part.dequantize) {
+    d.values += reads;
+    d.scales += reads;
+    d.buffer_offset += base;
+    whole.dequantize.push_back(d);
+  }
   for (Move& m : part.moves) {
-    if (m.read >= 0) m.read += reads;
+    if (m.read >= 0) m.read += m.dequantized ? dequantized : reads;
     m.output += outputs;
     whole.moves.push_back(std::move(m));
   }
@@ -83,6 +90,7 @@ std::vector<Task> JoinSmall(std::vector<Task> tasks, std::int64_t limit) {
     task.reads.shrink_to_fit();
     task.outputs.shrink_to_fit();
     task.moves.shrink_to_fit();
+    task.dequantize.shrink_to_fit();
   }
   out.shrink_to_fit();
   return out;

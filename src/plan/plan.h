@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "expr/dequantize.h"
 #include "expr/pull_back.h"
 #include "tensor/catalog.h"
 
@@ -37,13 +38,26 @@ struct Output {
   std::int64_t bytes = 0;
 };
 
+/// A box of a dequantized tensor, made of two reads in the task's buffer before anything is moved; held row-major.
+struct Dequantize {
+  std::int32_t values = 0;  ///< index into Task::reads
+  std::int32_t scales = 0;  ///< index into Task::reads
+  expr::DequantizeTile tile;
+  DType values_type = DType::kF8E4M3;  ///< U8: MXFP4
+  DType scales_type = DType::kF32;
+  DType to = DType::kBF16;
+  std::int64_t buffer_offset = 0;  ///< bytes, a multiple of 64
+  std::int64_t bytes = 0;
+};
+
 /// Elements from a read (or zeros when read < 0) to an output, or to the scratch of a quantize step.
 struct Move {
-  std::int32_t read = -1;   ///< index into Task::reads
+  std::int32_t read = -1;   ///< index into Task::reads, or Task::dequantize
   std::int32_t output = 0;  ///< index into Task::outputs; ignored when the task quantizes
   expr::StridedCopy copy;   ///< in elements, relative to the two boxes
   DType from = DType::kF32;
   DType to = DType::kF32;
+  bool dequantized = false;          ///< `read` counts in Task::dequantize
   std::vector<expr::ElementOp> ops;  ///< empty: bytes are moved
 };
 
@@ -63,8 +77,9 @@ struct Task {
   std::vector<Read> reads;
   std::vector<Output> outputs;
   std::vector<Move> moves;
+  std::vector<Dequantize> dequantize;
   std::shared_ptr<const Quantize> quantize;  ///< of few tasks only: it takes no room in the others
-  std::int64_t buffer_bytes = 0;  ///< outputs + scratch + reads; a multiple of 64
+  std::int64_t buffer_bytes = 0;  ///< outputs + scratch + dequantized boxes + reads; a multiple of 64
 };
 
 struct Plan {

@@ -35,7 +35,7 @@ std::int64_t CatalogBytes(const Catalog& catalog) {
 std::int64_t TaskListBytes(const std::vector<Task>& tasks) {
   std::int64_t bytes = HeapBytes(tasks);
   for (const Task& t : tasks) {
-    bytes += HeapBytes(t.reads) + HeapBytes(t.outputs) + HeapBytes(t.moves);
+    bytes += HeapBytes(t.reads) + HeapBytes(t.outputs) + HeapBytes(t.moves) + HeapBytes(t.dequantize);
     for (const Move& m : t.moves) bytes += HeapBytes(m.copy.dims) + HeapBytes(m.ops);
   }
   return bytes;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -24,12 +25,6 @@ Box Relative(const Box& box, const Box& chunk) {
   return out;
 }
 
-Box Absolute(const Box& box, const Box& chunk) {
-  Box out = box;
-  for (std::size_t i = 0; i < box.rank(); ++i) out.offsets[i] += chunk.offsets[i];
-  return out;
-}
-
 /// Gives every box its place in the buffer.
 void LayOutBuffer(Task& task) {
   std::int64_t at = 0;
@@ -40,6 +35,7 @@ void LayOutBuffer(Task& task) {
     q.scratch_offset = take(q.rows * q.cols * ElementSize(q.dtype));
     task.quantize = std::make_shared<const Quantize>(q);
   }
+  for (Dequantize& d : task.dequantize) d.buffer_offset = take(d.bytes);
   for (Read& r : task.reads) r.buffer_offset = take(r.bytes);
   task.buffer_bytes = at;
 }
@@ -95,22 +91,59 @@ std::int64_t FileOffset(const Catalog& source, const Read& read) {
   return chunk.bytes.offset + elements * ElementSize(entry.dtype);
 }
 
-/// Meets pieces with stored chunks. moves[r] are the pieces that take from task.reads[r].
-void TaskBuilder::AddReads(const std::vector<expr::Piece>& pieces, Task& task,
-                           std::vector<std::vector<expr::Piece>>& moves) {
-  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<expr::Piece>> by_chunk;
+TaskBuilder::DequantizeKey TaskBuilder::KeyOf(const expr::Node& node) {
+  const bool blocks = node.op == expr::Op::kDequantize;
+  return {node.inputs[0]->leaf, node.inputs[1]->leaf, blocks ? node.block().rows : 0, blocks ? node.block().cols : 0, node.dtype};
+}
+
+const TaskBuilder::Dequantized& TaskBuilder::DequantizedBy(const expr::Node& node) {
+  const auto [at, is_new] = dequantized_.try_emplace(KeyOf(node));
+  Dequantized& made = at->second;
+  if (!is_new) return made;
+  made.entry.dtype = node.dtype;
+  made.entry.shape = node.shape;
+  const Entry& values = EntryAt(*source_, node.inputs[0]->leaf);
+  const Entry& scales = EntryAt(*source_, node.inputs[1]->leaf);
+  for (std::size_t v = 0; v < values.chunks.size(); ++v) {
+    for (std::size_t s = 0; s < scales.chunks.size(); ++s) {
+      const std::optional<Box> box = expr::MadeOf(node, values.chunks[v].box, scales.chunks[s].box);
+      if (!box) continue;
+      made.entry.chunks.emplace_back().box = *box;
+      made.stored.emplace_back(static_cast<std::int32_t>(v), static_cast<std::int32_t>(s));
+    }
+  }
+  made.index.emplace(made.entry);
+  return made;
+}
+
+TaskBuilder::Leaves TaskBuilder::LeavesOf(const expr::Piece& piece) {
+  if (piece.dequantize != nullptr) {
+    const Dequantized& made = DequantizedBy(*piece.dequantize);
+    return {&made.entry, &*made.index};
+  }
+  return {&EntryAt(*source_, piece.leaf), &SourceIndex(piece.leaf)};
+}
+
+/// Meets pieces with stored chunks. reads[r] and dequantized[d] are what is taken from task.reads[r] and
+/// task.dequantize[d]; from a read that is only dequantized nothing.
+void TaskBuilder::AddReads(const std::vector<expr::Piece>& pieces, Task& task, std::vector<Taken>& reads,
+                           std::vector<Taken>& dequantized) {
+  using Chunked = std::vector<expr::Piece>;
+  std::map<std::pair<std::int32_t, std::int32_t>, Chunked> by_chunk;
+  std::map<std::pair<DequantizeKey, std::int32_t>, Chunked> by_dequantized;
   for (const expr::Piece& piece : pieces) {
     if (piece.leaf < 0) continue;
-    const auto entry = static_cast<std::int32_t>(piece.leaf);
+    const Leaves leaves = LeavesOf(piece);
     const Box bounds = expr::LeafBounds(piece);
     std::int64_t met = 0;
-    for (const std::int32_t c : SourceIndex(entry).Overlapping(bounds)) {
-      const Box& chunk = ChunkAt(EntryAt(*source_, entry), c).box;
+    for (const std::int32_t c : leaves.index->Overlapping(bounds)) {
+      const Box& chunk = ChunkAt(*leaves.entry, c).box;
       std::vector<expr::Piece> parts =
           chunk.Contains(bounds) ? std::vector<expr::Piece>{piece} : expr::ClipLeaf(piece, chunk);
       for (expr::Piece& part : parts) {
         met += part.count();
-        by_chunk[{entry, c}].push_back(std::move(part));
+        Chunked& all = piece.dequantize == nullptr ? by_chunk[{piece.leaf, c}] : by_dequantized[{KeyOf(*piece.dequantize), c}];
+        all.push_back(std::move(part));
       }
     }
     CROSSDOCK_CHECK(met == piece.count());  // CheckInputs saw to it that chunks cover their tensor
@@ -121,9 +154,66 @@ void TaskBuilder::AddReads(const std::vector<expr::Piece>& pieces, Task& task,
     const std::int64_t element = ElementSize(entry.dtype);
     for (ReadBox& read : MakeReadBoxes(std::move(parts), chunk, element)) {
       task.reads.push_back({key.first, key.second, Relative(read.box, chunk), 0, read.box.count() * element});
-      moves.push_back(std::move(read.pieces));
+      reads.push_back({read.box, std::move(read.pieces)});
     }
   }
+  for (auto& [key, parts] : by_dequantized) {
+    const expr::Node& node = *parts.front().dequantize;
+    const Dequantized& made = DequantizedBy(node);
+    const auto chunk = static_cast<std::size_t>(key.second);
+    for (ReadBox& read : MakeReadBoxes(std::move(parts), made.entry.chunks[chunk].box, 1)) {
+      AddDequantize(node, made.stored[chunk], read.box, task, reads);
+      dequantized.push_back({read.box, std::move(read.pieces)});
+    }
+  }
+}
+
+/// The two reads of `box`, and the step that makes it of them.
+void TaskBuilder::AddDequantize(const expr::Node& node, std::pair<std::int32_t, std::int32_t> chunks, const Box& box,
+                                Task& task, std::vector<Taken>& reads) {
+  const expr::StoredBoxes stored = expr::StoredBoxesOf(node, box);
+  const auto read = [&](const expr::Expr& leaf, std::int32_t c, const Box& part) {
+    const Box& chunk = ChunkAt(EntryAt(*source_, leaf->leaf), c).box;
+    task.reads.push_back({leaf->leaf, c, Relative(part, chunk), 0, part.count() * ElementSize(leaf->dtype)});
+    reads.push_back({part, {}});
+    return static_cast<std::int32_t>(task.reads.size() - 1);
+  };
+  Dequantize step;
+  step.values = read(node.inputs[0], chunks.first, stored.values);
+  step.scales = read(node.inputs[1], chunks.second, stored.scales);
+  step.tile = expr::TileOf(node, box);
+  step.values_type = node.inputs[0]->dtype;
+  step.scales_type = node.inputs[1]->dtype;
+  step.to = node.dtype;
+  step.bytes = box.count() * ElementSize(node.dtype);
+  task.dequantize.push_back(step);
+}
+
+/// In the order of the files, so that neighbours can be read together.
+void TaskBuilder::SortReads(Task& task, std::vector<Taken>& reads) const {
+  std::vector<std::int32_t> order(task.reads.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto at = [](auto& list, std::int32_t i) -> auto& { return list[static_cast<std::size_t>(i)]; };
+  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+    const auto key = [&](const Read& r) {
+      return std::make_pair(ChunkAt(EntryAt(*source_, r.entry), r.chunk).file, FileOffset(*source_, r));
+    };
+    return key(at(task.reads, a)) < key(at(task.reads, b));
+  });
+  std::vector<Read> sorted;
+  std::vector<Taken> taken;
+  std::vector<std::int32_t> place(order.size());
+  for (const std::int32_t r : order) {
+    at(place, r) = static_cast<std::int32_t>(sorted.size());
+    sorted.push_back(std::move(at(task.reads, r)));
+    taken.push_back(std::move(at(reads, r)));
+  }
+  for (Dequantize& d : task.dequantize) {
+    d.values = at(place, d.values);
+    d.scales = at(place, d.scales);
+  }
+  task.reads = std::move(sorted);
+  reads = std::move(taken);
 }
 
 Task TaskBuilder::Build(const Job& job, const Box& tile) {
@@ -149,31 +239,23 @@ Task TaskBuilder::Build(const Job& job, const Box& tile) {
           sinks[o].box.Contains(bounds) ? std::vector<expr::Piece>{piece} : expr::ClipTarget(piece, sinks[o].box);
       for (const expr::Piece& part : parts) {
         task.moves.push_back({read, static_cast<std::int32_t>(o), expr::ToCopy(part, read_box, sinks[o].box), from,
-                              job.expr->dtype, part.ops});
+                              job.expr->dtype, part.dequantize != nullptr, part.ops});
       }
     }
   };
 
   const std::vector<expr::Piece> pieces = expr::PullBack(job.expr, tile);
-  std::vector<std::vector<expr::Piece>> taken;
-  AddReads(pieces, task, taken);
-  // In the order of the files, so that neighbours can be read together.
-  std::vector<std::size_t> order(task.reads.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    const auto key = [&](const Read& r) {
-      return std::make_pair(ChunkAt(EntryAt(*source_, r.entry), r.chunk).file, FileOffset(*source_, r));
-    };
-    return key(task.reads[a]) < key(task.reads[b]);
-  });
-  std::vector<Read> reads;
-  for (const std::size_t r : order) {
-    const Entry& entry = EntryAt(*source_, task.reads[r].entry);
-    const Box box = Absolute(task.reads[r].box, ChunkAt(entry, task.reads[r].chunk).box);
-    for (const expr::Piece& p : taken[r]) add_moves(p, static_cast<std::int32_t>(reads.size()), box, entry.dtype);
-    reads.push_back(std::move(task.reads[r]));
+  std::vector<Taken> reads, dequantized;
+  AddReads(pieces, task, reads, dequantized);
+  SortReads(task, reads);
+  for (std::size_t r = 0; r < reads.size(); ++r) {
+    const DType dtype = EntryAt(*source_, task.reads[r].entry).dtype;
+    for (const expr::Piece& p : reads[r].pieces) add_moves(p, static_cast<std::int32_t>(r), reads[r].box, dtype);
   }
-  task.reads = std::move(reads);
+  for (std::size_t d = 0; d < dequantized.size(); ++d) {
+    const DType dtype = task.dequantize[d].to;
+    for (const expr::Piece& p : dequantized[d].pieces) add_moves(p, static_cast<std::int32_t>(d), dequantized[d].box, dtype);
+  }
   for (const expr::Piece& p : pieces) {
     if (p.leaf < 0) add_moves(p, -1, Box{}, job.expr->dtype);
   }
@@ -200,9 +282,9 @@ RunCounts TaskBuilder::Runs(const Job& job, const Box& tile) {
   for (const expr::Piece& piece : expr::PullBack(job.expr, tile)) {
     if (piece.leaf < 0) continue;
     const Box bounds = expr::LeafBounds(piece);
-    const auto entry = static_cast<std::int32_t>(piece.leaf);
-    for (const std::int32_t c : SourceIndex(entry).Overlapping(bounds)) {
-      const Box& chunk = ChunkAt(EntryAt(*source_, entry), c).box;
+    const Leaves leaves = LeavesOf(piece);
+    for (const std::int32_t c : leaves.index->Overlapping(bounds)) {
+      const Box& chunk = ChunkAt(*leaves.entry, c).box;
       runs.read += RunsOfPiece(piece, *Intersect(bounds, chunk), chunk);
     }
   }

@@ -7,7 +7,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "plan/chunk_index.h"
@@ -44,17 +47,42 @@ class TaskBuilder {
     std::int32_t entry, chunk;
     Box box;  ///< of the output, in the target's coordinates
   };
+  /// A dequantized tensor as if it were stored: a chunk for each pair of stored chunks, whose numbers stand beside it.
+  struct Dequantized {
+    Entry entry;
+    std::vector<std::pair<std::int32_t, std::int32_t>> stored;
+    std::optional<ChunkIndex> index;
+  };
+  /// Values, scales, their blocks and the dtype that they give.
+  using DequantizeKey = std::tuple<int, int, std::int64_t, std::int64_t, DType>;
+  [[nodiscard]] static DequantizeKey KeyOf(const expr::Node& node);
+  [[nodiscard]] const Dequantized& DequantizedBy(const expr::Node& node);
+  /// Where the leaf side of a piece lies: chunks of a stored tensor, or of a dequantized one.
+  struct Leaves {
+    const Entry* entry;
+    const ChunkIndex* index;
+  };
+  [[nodiscard]] Leaves LeavesOf(const expr::Piece& piece);
   [[nodiscard]] const ChunkIndex& SourceIndex(std::int32_t entry);
   [[nodiscard]] const ChunkIndex& TargetIndex(std::int32_t entry);
   [[nodiscard]] std::vector<Place> Outputs(std::int32_t entry, const Box& tile);
   [[nodiscard]] std::vector<std::size_t> SinksOf(const Job& job, const std::vector<Place>& sinks, const Box& region);
-  void AddReads(const std::vector<expr::Piece>& pieces, Task& task, std::vector<std::vector<expr::Piece>>& moves);
+  /// What moves from one read, or from one dequantized box.
+  struct Taken {
+    Box box;  ///< of the leaf
+    std::vector<expr::Piece> pieces;
+  };
+  void AddReads(const std::vector<expr::Piece>& pieces, Task& task, std::vector<Taken>& reads, std::vector<Taken>& dequantized);
+  void AddDequantize(const expr::Node& node, std::pair<std::int32_t, std::int32_t> chunks, const Box& box, Task& task,
+                     std::vector<Taken>& reads);
+  void SortReads(Task& task, std::vector<Taken>& reads) const;
 
   const Catalog* source_;
   const Catalog* target_;
   // Made when first asked for, but not each on the heap: that would leave holes between the tasks, which live longer.
   std::vector<std::optional<ChunkIndex>> source_index_;
   std::vector<std::optional<ChunkIndex>> target_index_;
+  std::map<DequantizeKey, Dequantized> dequantized_;
 };
 
 /// Where the first byte of a read lies in its file, counted in the chunk's elements from the start of its bytes.

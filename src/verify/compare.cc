@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "expr/dequantize.h"
 #include "verify/difference.h"
 #include "verify/evaluate.h"
 #include "verify/verify.h"
@@ -74,8 +75,10 @@ std::tuple<std::int32_t, std::int64_t> FirstByte(const Side& side, const dialect
       expr::PullBack(t.expr, Box{Dims::Filled(t.shape.size(), 0), Dims::Filled(t.shape.size(), 1)});
   for (const expr::Piece& piece : pieces) {
     if (piece.leaf != leaves.front()) continue;
+    Box bounds = expr::LeafBounds(piece);
+    if (piece.dequantize != nullptr) bounds = expr::StoredBoxesOf(*piece.dequantize, bounds).values;
     for (const Chunk& chunk : chunks) {
-      if (chunk.box.rank() == 0 || Intersect(chunk.box, expr::LeafBounds(piece))) return {chunk.file, chunk.bytes.offset};
+      if (chunk.box.rank() == 0 || Intersect(chunk.box, bounds)) return {chunk.file, chunk.bytes.offset};
     }
   }
   return chunks.empty() ? std::tuple{-1, std::int64_t{0}} : std::tuple{chunks[0].file, chunks[0].bytes.offset};

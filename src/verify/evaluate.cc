@@ -2,9 +2,13 @@
 #include "verify/evaluate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
+#include <optional>
 #include <span>
 
+#include "expr/dequantize.h"
 #include "kernels/cast.h"
 
 namespace crossdock::verify {
@@ -91,7 +95,129 @@ void ForEachRun(const expr::StridedCopy& copy, Visit visit) {
   }
 }
 
+/// The elements of a piece from a row-major `bounds` of its leaf to the row-major `box` of the tensor.
+void PlaceElements(const expr::Piece& piece, const Box& bounds, std::span<const std::byte> from, DType from_type, DType to_type,
+                   const Box& box, std::vector<std::byte>& out) {
+  const std::int64_t element = ElementSize(from_type);
+  const std::int64_t out_element = ElementSize(to_type);
+  const bool plain = piece.ops.empty() && from_type == to_type;
+  ForEachRun(expr::ToCopy(piece, bounds, box), [&](std::int64_t at, std::int64_t to, std::int64_t run) {
+    const std::byte* source = from.data() + at * element;
+    std::byte* target = out.data() + to * out_element;
+    if (plain) {
+      std::memcpy(target, source, static_cast<std::size_t>(run * element));
+      return;
+    }
+    for (std::int64_t k = 0; k < run; ++k) {
+      StoreConverted(source + k * element, from_type, piece.ops, target + k * out_element, to_type);
+    }
+  });
+}
+
+std::int64_t PositionIn(const Box& box, const Dims& at) {
+  std::int64_t position = 0;
+  for (std::size_t a = 0; a < at.size(); ++a) position = position * box.sizes[a] + (at[a] - box.offsets[a]);
+  return position;
+}
+
+/// Calls visit(index) for every index of a box that is not empty, in row-major order.
+template <typename Visit>
+void ForEachIndex(const Box& box, Visit visit) {
+  Dims at = box.offsets;
+  for (;;) {
+    visit(at);
+    std::size_t a = at.size();
+    while (a > 0) {
+      --a;
+      if (++at[a] < box.offsets[a] + box.sizes[a]) break;
+      at[a] = box.offsets[a];
+      if (a == 0) return;
+    }
+    if (at.empty()) return;
+  }
+}
+
+/// An exponent stored as an integer is 2^(e - 127).
+double LoadScale(const std::byte* p, DType type) {
+  return type == DType::kU8 ? std::ldexp(1.0, static_cast<int>(*p) - 127) : kernels::LoadAsDouble(p, type);
+}
+
+/// E2M1: one sign, two exponent (bias 1), one mantissa bit.
+double FromE2M1(unsigned code) {
+  const unsigned exponent = (code >> 1U) & 3U;
+  const double half = static_cast<double>(code & 1U) / 2;
+  const double magnitude = exponent == 0 ? half : std::ldexp(1 + half, static_cast<int>(exponent) - 1);
+  return (code & 8U) != 0 ? -magnitude : magnitude;
+}
+
+/// Where element `at` of a dequantized tensor has its scale: worked out here once more, from the shapes alone.
+Dims ScaleIndex(const expr::Node& node, Dims at) {
+  const Shape& scales = node.inputs[1]->shape;
+  const std::size_t rank = at.size();
+  if (node.op == expr::Op::kDequantizeMxfp4) {
+    at[rank - 1] /= 32;
+    return at;
+  }
+  if (CheckedCount(scales) == 1) return Dims::Filled(scales.size(), 0);
+  at[rank - 2] /= node.block().rows;
+  at[rank - 1] /= node.block().cols;
+  if (scales.size() < rank) at.erase(rank - 1);
+  return at;
+}
+
 }  // namespace
+
+Status Evaluator::ReadStored(int entry_index, const Box& box, std::vector<std::byte>& out) {
+  const Entry& entry = side_.reader->catalog().entries[static_cast<std::size_t>(entry_index)];
+  const std::int64_t element = ElementSize(entry.dtype);
+  out.resize(static_cast<std::size_t>(box.count() * element));
+  for (std::size_t c = 0; c < entry.chunks.size(); ++c) {
+    const Chunk& chunk = entry.chunks[c];
+    const std::optional<Box> met = box.rank() == 0 ? box : Intersect(chunk.box, box);
+    if (!met) continue;
+    Box in_chunk = *met;
+    for (std::size_t a = 0; a < in_chunk.rank(); ++a) in_chunk.offsets[a] -= chunk.box.offsets[a];
+    CROSSDOCK_ASSIGN_OR_RETURN(io::ReadFile * file, File(chunk.file));
+    CROSSDOCK_ASSIGN_OR_RETURN(const ByteRange raw, side_.reader->Locate(entry_index, static_cast<std::int32_t>(c)));
+    CROSSDOCK_RETURN_IF_ERROR(ReadBox(*file, raw.offset, chunk.box.sizes, in_chunk, element, part_));
+    ForEachIndex(*met, [&](const Dims& at) {
+      std::memcpy(out.data() + PositionIn(box, at) * element, part_.data() + PositionIn(*met, at) * element,
+                  static_cast<std::size_t>(element));
+    });
+  }
+  return OkStatus();
+}
+
+Status Evaluator::ReadDequantized(const expr::Node& node, const Box& box) {
+  const expr::Node& values = *node.inputs[0];
+  const expr::Node& scales = *node.inputs[1];
+  const bool packed = node.op == expr::Op::kDequantizeMxfp4;
+  const expr::StoredBoxes stored = expr::StoredBoxesOf(node, box);
+  CROSSDOCK_RETURN_IF_ERROR(ReadStored(values.leaf, stored.values, values_));
+  CROSSDOCK_RETURN_IF_ERROR(ReadStored(scales.leaf, stored.scales, scales_));
+  const std::int64_t element = ElementSize(node.dtype);
+  scratch_.resize(static_cast<std::size_t>(box.count() * element));
+  std::byte* to = scratch_.data();
+  ForEachIndex(box, [&](const Dims& at) {
+    const std::byte* scale = scales_.data() + PositionIn(stored.scales, ScaleIndex(node, at)) * ElementSize(scales.dtype);
+    double value = 0;
+    if (packed) {
+      const std::int64_t column = at.back();
+      Dims byte = at;
+      byte[byte.size() - 1] = column / 32;
+      byte.push_back(column % 32 / 2);
+      const auto pair = static_cast<unsigned>(values_[static_cast<std::size_t>(PositionIn(stored.values, byte))]);
+      value = FromE2M1(column % 2 == 0 ? pair & 15U : pair >> 4U);
+    } else {
+      value = kernels::LoadAsDouble(values_.data() + PositionIn(stored.values, at), values.dtype);
+    }
+    // The product of the two is exact in double; StoreFromDouble rounds it to F32 and then to the type, as torch does.
+    const double product = value * LoadScale(scale, scales.dtype);
+    kernels::StoreFromDouble(std::isnan(product) ? std::numeric_limits<double>::quiet_NaN() : product, to, node.dtype);
+    to += element;
+  });
+  return OkStatus();
+}
 
 Result<io::ReadFile*> Evaluator::File(std::int32_t index) {
   auto& slot = files_[index];
@@ -105,10 +231,15 @@ Result<io::ReadFile*> Evaluator::File(std::int32_t index) {
 
 Status Evaluator::Place(const expr::Piece& piece, const dialects::HubTensor& tensor, const Box& box,
                         std::vector<std::byte>& out) {
+  if (piece.dequantize != nullptr) {
+    const Box bounds = expr::LeafBounds(piece);
+    CROSSDOCK_RETURN_IF_ERROR(ReadDequantized(*piece.dequantize, bounds));
+    PlaceElements(piece, bounds, scratch_, piece.dequantize->dtype, tensor.dtype, box, out);
+    return OkStatus();
+  }
   const Catalog& catalog = side_.reader->catalog();
   const Entry& entry = catalog.entries[static_cast<std::size_t>(piece.leaf)];
   const std::int64_t element = ElementSize(entry.dtype);
-  const std::int64_t out_element = ElementSize(tensor.dtype);
   for (std::size_t c = 0; c < entry.chunks.size(); ++c) {
     const Chunk& chunk = entry.chunks[c];
     if (!chunk.box.offsets.empty() && !Intersect(chunk.box, expr::LeafBounds(piece))) continue;
@@ -119,19 +250,7 @@ Status Evaluator::Place(const expr::Piece& piece, const dialects::HubTensor& ten
       CROSSDOCK_ASSIGN_OR_RETURN(io::ReadFile * file, File(chunk.file));
       CROSSDOCK_ASSIGN_OR_RETURN(const ByteRange raw, side_.reader->Locate(piece.leaf, static_cast<std::int32_t>(c)));
       CROSSDOCK_RETURN_IF_ERROR(ReadBox(*file, raw.offset, chunk.box.sizes, in_chunk, element, scratch_));
-      const expr::StridedCopy copy = expr::ToCopy(part, bounds, box);
-      const bool plain = part.ops.empty() && entry.dtype == tensor.dtype;
-      ForEachRun(copy, [&](std::int64_t from, std::int64_t to, std::int64_t run) {
-        const std::byte* source = scratch_.data() + from * element;
-        std::byte* target = out.data() + to * out_element;
-        if (plain) {
-          std::memcpy(target, source, static_cast<std::size_t>(run * element));
-          return;
-        }
-        for (std::int64_t k = 0; k < run; ++k) {
-          StoreConverted(source + k * element, entry.dtype, part.ops, target + k * out_element, tensor.dtype);
-        }
-      });
+      PlaceElements(part, bounds, scratch_, entry.dtype, tensor.dtype, box, out);
     }
   }
   return OkStatus();

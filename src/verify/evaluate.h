@@ -27,10 +27,15 @@ class Evaluator {
   [[nodiscard]] Result<io::ReadFile*> File(std::int32_t index);
   [[nodiscard]] Status Place(const expr::Piece& piece, const dialects::HubTensor& tensor, const Box& box,
                              std::vector<std::byte>& out);
+  /// Fills `out` with a box of a stored tensor, whatever its chunks.
+  [[nodiscard]] Status ReadStored(int entry, const Box& box, std::vector<std::byte>& out);
+  /// Puts a box of what `node` dequantizes into scratch_, in the node's dtype.
+  [[nodiscard]] Status ReadDequantized(const expr::Node& node, const Box& box);
 
   const Side& side_;
   std::map<std::int32_t, std::unique_ptr<io::ReadFile>> files_;
   std::vector<std::byte> scratch_;
+  std::vector<std::byte> part_, values_, scales_;  ///< of ReadStored and ReadDequantized
 };
 
 /// Cuts a shape into boxes of at most `max_elements` elements that are contiguous in row-major order, in that order.

@@ -45,18 +45,39 @@ Result<const family::FamilyFile*> ChooseFamily(const ReadOptions& options, const
   return family::DetectByConfig(config, families);
 }
 
-Status RefuseQuantized(const Value& config) {
-  const Value* quantization = config.Find("quantization_config");
-  if (quantization == nullptr || quantization->is_null()) return OkStatus();
-  return MakeError(ErrorCode::kUnsupported, "the weights are quantized: reading such checkpoints is planned")
-      .WithFound("quantization_config " + Printable(quantization->GetString("quant_method").value_or("without a method")))
-      .WithHint("convert the unquantized checkpoint");
-}
-
 Error NoConfig(const Catalog& source) {
   return MakeError(ErrorCode::kIncomplete, "no config.json beside the weights")
       .WithPath(source.root)
       .WithHint("give the directory of a model with the same architecture as --hf-template");
+}
+
+/// `hub_name` as blocks of MXFP4, also spelled without `model.`.
+Result<std::optional<Dequantized>> FindMxfp4(const Reading& reading, std::string_view hub_name) {
+  CROSSDOCK_ASSIGN_OR_RETURN(std::optional<Dequantized> found,
+                             ReadMxfp4(*reading.source, reading.prefix + std::string(hub_name), reading.quantization));
+  if (found || !hub_name.starts_with("model.")) return found;
+  return ReadMxfp4(*reading.source, reading.prefix + std::string(hub_name.substr(6)), reading.quantization);
+}
+
+/// What is told once more for each weight that is made of several stored tensors.
+void AddDequantized(const family::HubTensor& wanted, Dequantized made, Reading* reading) {
+  const Catalog& source = *reading->source;
+  for (const std::int32_t entry : made.entries) reading->claimed[static_cast<std::size_t>(entry)] = true;
+  if (made.expr->shape != wanted.shape) {
+    const std::string& name = source.entries[static_cast<std::size_t>(made.entries.front())].name;
+    reading->mismatched.push_back(fmt::format("{}: expected {}, found {}", name, ToString(wanted.shape), ToString(made.expr->shape)));
+    return;
+  }
+  ++reading->dequantized[made.form + (made.assumed_block ? " (assumed: config.json names no block)" : "")];
+  const DType dtype = made.expr->dtype;
+  reading->hub.tensors.push_back({wanted.name, Slot::kParam, dtype, wanted.shape, std::move(made.expr)});
+}
+
+void TellDequantized(Reading* reading) {
+  for (const auto& [form, count] : reading->dequantized) {
+    reading->hub.notices.push_back(fmt::format("{} weights are stored quantized ({}) and dequantized to {}; there is no optimizer state for them",
+                                               count, form, DTypeName(reading->quantization.dtype)));
+  }
 }
 
 /// The template's configuration with the sizes of the tensors at hand.
@@ -97,13 +118,15 @@ Result<Reading> StartReading(const Catalog& source, const ReadOptions& options, 
   if (const auto config = source.objects.find("config.json"); config != source.objects.end()) {
     hub.config = {"hf", config->second};
     CROSSDOCK_RETURN_IF_ERROR(CheckConfigFields(hub.config.values, source.root + "/config.json"));
-    CROSSDOCK_RETURN_IF_ERROR(RefuseQuantized(hub.config.values));
     CROSSDOCK_ASSIGN_OR_RETURN(hub.family, ChooseFamily(options, hub.config));
   } else if (options.template_config && options.template_config->words == "hf") {
     CROSSDOCK_RETURN_IF_ERROR(UseTemplate(&reading, options));
   } else {
     return NoConfig(source);
   }
+  Result<Quantization> quantization = ReadQuantization(hub.config.values);
+  if (!quantization) return std::move(quantization).error().WithPath(source.root + "/config.json");
+  reading.quantization = std::move(quantization).value();
   CROSSDOCK_ASSIGN_OR_RETURN(hub.letters, family::EvaluateLetters(*hub.family, hub.config));
   CROSSDOCK_ASSIGN_OR_RETURN(hub.conditions, family::EvaluateConditions(*hub.family, hub.config));
   family::BindOptions bind;
@@ -149,7 +172,12 @@ Status ClaimParams(Reading* reading) {
   for (const family::HubTensor& wanted : reading->binding.hub) {
     const std::int32_t at = FindTensor(source, reading->prefix, wanted.name);
     if (at < 0) {
-      reading->missing.push_back(wanted.name);
+      CROSSDOCK_ASSIGN_OR_RETURN(std::optional<Dequantized> packed, FindMxfp4(*reading, wanted.name));
+      if (packed) {
+        AddDequantized(wanted, std::move(*packed), reading);
+      } else {
+        reading->missing.push_back(wanted.name);
+      }
       continue;
     }
     const auto index = static_cast<std::size_t>(at);
@@ -164,14 +192,20 @@ Status ClaimParams(Reading* reading) {
       reading->mismatched.push_back(fmt::format("{}: expected {}, found {}", entry.name, ToString(wanted.shape), ToString(entry.shape)));
       continue;
     }
+    if (IsFp8Weight(entry)) {
+      CROSSDOCK_ASSIGN_OR_RETURN(Dequantized made, ReadFp8(source, at, reading->quantization));
+      AddDequantized(wanted, std::move(made), reading);
+      continue;
+    }
     if (!IsFloating(entry.dtype) || BitsOf(entry.dtype) < 16) {
       return MakeError(ErrorCode::kUnsupported, "a weight of this type is not carried in this version")
           .WithTensor(entry.name)
-          .WithExpected("F64, F32, F16 or BF16")
+          .WithExpected("F64, F32, F16 or BF16, or F8_E4M3 or F8_E5M2 with scales")
           .WithFound(std::string(DTypeName(entry.dtype)));
     }
     reading->hub.tensors.push_back({wanted.name, Slot::kParam, entry.dtype, entry.shape, expr::Leaf(at, entry.dtype, entry.shape)});
   }
+  TellDequantized(reading);
   if (unprefixed > 0) {
     reading->hub.notices.push_back(fmt::format("{} names lack the prefix `model.`, which is added", unprefixed));
   }
@@ -187,7 +221,9 @@ void SortOutRest(Reading* reading, bool allow_unknown) {
     const Entry& entry = source.entries[i];
     std::string_view name = entry.name;
     if (name.starts_with(reading->prefix)) name.remove_prefix(reading->prefix.size());
-    if (const std::string_view reason = BufferReason(name); !reason.empty()) {
+    std::string_view reason = BufferReason(name);
+    if (reason.empty() && !reading->dequantized.empty()) reason = ActivationScaleReason(name);
+    if (!reason.empty()) {
       AddLeftOut(&reading->hub.left_out, entry.name, std::string(reason), BytesOf(entry));
     } else if (name == kHead && !untied && FindTensor(source, reading->prefix, kEmbedding) >= 0) {
       reading->hub.tied = TiedPair{FindTensor(source, reading->prefix, kEmbedding), static_cast<std::int32_t>(i)};

@@ -4,12 +4,15 @@
 /// Invariant: an entry is claimed at most once. Ownership: the source catalog and the family outlive a Reading.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "dialects/dialect.h"
 #include "dialects/hf/hf_dialect.h"
+#include "dialects/hf/quantized.h"
 
 namespace crossdock::dialects::hf {
 
@@ -23,6 +26,8 @@ struct Reading {
   family::Binding binding;
   std::vector<bool> claimed;                ///< an entry of the source each
   std::vector<std::string> missing, unknown, mismatched;
+  Quantization quantization;
+  std::map<std::string, std::int64_t> dequantized;  ///< how many weights of each form
 };
 
 /// Configuration (the source's own, else the template's with the sizes that the tensors have), family, letters, binding.
@@ -35,7 +40,7 @@ struct Reading {
 /// The entry `prefix` + hub name, also spelled without `model.`; -1 when absent.
 [[nodiscard]] std::int32_t FindTensor(const Catalog& source, std::string_view prefix, std::string_view hub_name);
 
-/// Claims the parameters. Shapes are checked against the binding.
+/// Claims the parameters, quantized ones with their scales. Shapes are checked against the binding.
 [[nodiscard]] Status ClaimParams(Reading* reading);
 
 /// What nobody claimed: buffers are left out by name and reason, a tied head is remembered, the rest is unknown.

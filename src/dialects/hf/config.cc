@@ -68,6 +68,7 @@ class Patcher {
 
   Result<ConfigResult> Run(DType param_dtype) {
     const Value before = result_.config;
+    DropQuantization(before);
     CROSSDOCK_RETURN_IF_ERROR(PatchLetters(*hub_.family, hub_.letters, &result_.config));
     CROSSDOCK_RETURN_IF_ERROR(PatchRope());
     for (const char* key : kOverruling) {
@@ -81,6 +82,17 @@ class Patcher {
   }
 
  private:
+  /// What is written is never quantized, whatever the source or the template was.
+  void DropQuantization(const Value& before) {
+    for (const char* key : {"quantization_config", "compression_config"}) {
+      const Value* there = before.Find(key);
+      if (there == nullptr) continue;
+      result_.config.Erase(key);
+      const std::string method = there->GetString("quant_method").value_or("");
+      result_.changes.push_back({key, method.empty() ? Text(there) : "of method " + ToJson(Value(method), 0), "absent"});
+    }
+  }
+
   /// A window that Megatron's arguments name holds for all layers, whatever the template says.
   void PatchWindow() {
     if (hub_.config.words != "mcore" || !own_.GetInt("sliding_window")) return;

@@ -16,7 +16,7 @@ Task CopyRows(std::int32_t entry, std::int64_t row, std::int64_t rows, std::int3
   Task task;
   task.reads.push_back({entry, 0, {{row, 0}, {rows, 8}}, 64, rows * 32});
   task.outputs.push_back({to, 0, {{0, 0}, {rows, 8}}, 0, rows * 32});
-  task.moves.push_back({0, 0, {}, DType::kF32, DType::kF32, {}});
+  task.moves.push_back({0, 0, {}, DType::kF32, DType::kF32, false, {}});
   task.buffer_bytes = 64 * rows;
   return task;
 }

@@ -114,6 +114,44 @@ Array Numbered(DType dtype, const Shape& shape, std::uint64_t seed) {
   return out;
 }
 
+namespace {
+
+double ScaleOf(const Array& s, std::int64_t at) {
+  const std::byte* p = s.bytes.data() + at * ElementSize(s.dtype);
+  return s.dtype == DType::kU8 ? std::ldexp(1.0, static_cast<int>(*p) - 127) : kernels::LoadAsDouble(p, s.dtype);
+}
+
+/// There is one NaN.
+double Product(double value, double scale) { return std::isnan(value * scale) ? std::nan("") : value * scale; }
+
+/// E2M1 codes in order of magnitude.
+double Nibble(const std::byte* row, std::int64_t at) {
+  constexpr double kValues[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  const unsigned code = (static_cast<unsigned>(row[at / 2]) >> (at % 2 == 0 ? 0U : 4U)) & 15U;
+  return code < 8 ? kValues[code] : -kValues[code - 8];
+}
+
+/// Whole tensors, element by element.
+Array NaiveDequantize(const expr::Expr& node, const Array& q, const Array& s) {
+  Array out = Empty(node);
+  const std::size_t rank = node->shape.size();
+  const bool packed = node->op == expr::Op::kDequantizeMxfp4;
+  std::int64_t i = 0;
+  ForEachIndex(node->shape, [&](const Dims& at) {
+    Dims scale = at;
+    scale[rank - 2] /= packed ? 1 : node->block().rows;
+    scale[rank - 1] /= packed ? 32 : node->block().cols;
+    if (s.shape.size() < rank) scale.erase(rank - 1);
+    const std::int64_t place = CheckedCount(s.shape) == 1 ? 0 : Offset(s.shape, scale);
+    const double value = packed ? Nibble(q.bytes.data(), i) : kernels::LoadAsDouble(q.bytes.data() + i, q.dtype);
+    kernels::StoreFromDouble(Product(value, ScaleOf(s, place)), out.bytes.data() + i * ElementSize(out.dtype), out.dtype);
+    ++i;
+  });
+  return out;
+}
+
+}  // namespace
+
 Array Evaluate(const expr::Expr& root, const std::vector<Array>& leaves) {
   if (root->op == expr::Op::kLeaf) return leaves[Size(root->leaf)];
   std::vector<Array> in;
@@ -123,6 +161,9 @@ Array Evaluate(const expr::Expr& root, const std::vector<Array>& leaves) {
     case expr::Op::kScale:
     case expr::Op::kOffset:
       return Elementwise(root, in[0]);
+    case expr::Op::kDequantize:
+    case expr::Op::kDequantizeMxfp4:
+      return NaiveDequantize(root, in[0], in[1]);
     case expr::Op::kQuantizeValues:
     case expr::Op::kQuantizeScales: {
       Array q, s;
@@ -281,6 +322,32 @@ void RunQuantize(const Task& task, Bytes& buffer) {
   put(k.s_output, s);
 }
 
+/// A step as its fields say.
+void RunDequantize(const Dequantize& d, const Task& task, Bytes& buffer) {
+  const Read& values = task.reads[Size(d.values)];
+  const Read& scales = task.reads[Size(d.scales)];
+  const expr::DequantizeTile& t = d.tile;
+  const bool packed = d.values_type == DType::kU8;
+  ASSERT_EQ(d.bytes, t.batches * t.rows * t.cols * ElementSize(d.to));
+  ASSERT_LE(d.buffer_offset + d.bytes, task.buffer_bytes);
+  ASSERT_EQ(values.bytes, t.batches * t.rows * (packed ? t.scale_cols * 16 : t.cols));
+  const std::byte* in = buffer.data() + values.buffer_offset;
+  std::byte* out = buffer.data() + d.buffer_offset;
+  const Array s{d.scales_type, {}, Bytes(buffer.begin() + static_cast<std::ptrdiff_t>(scales.buffer_offset),
+                                         buffer.begin() + static_cast<std::ptrdiff_t>(scales.buffer_offset + scales.bytes))};
+  for (std::int64_t b = 0; b < t.batches; ++b) {
+    for (std::int64_t r = 0; r < t.rows; ++r) {
+      for (std::int64_t c = 0; c < t.cols; ++c) {
+        const std::int64_t scale = b * t.scale_batch + (t.first_row + r) / t.block_rows * t.scale_cols + (t.first_col + c) / t.block_cols;
+        ASSERT_LT(scale * ElementSize(d.scales_type), scales.bytes);
+        const double value = packed ? Nibble(in + r * t.scale_cols * 16, t.first_col + c) : kernels::LoadAsDouble(in++, d.values_type);
+        kernels::StoreFromDouble(Product(value, ScaleOf(s, scale)), out, d.to);
+        out += ElementSize(d.to);
+      }
+    }
+  }
+}
+
 void RunTask(const Task& task, const MemoryCheckpoint& source, MemoryCheckpoint& target,
              std::vector<std::vector<int>>& written) {
   Bytes buffer(Size(task.buffer_bytes), std::byte{0xCD});
@@ -297,9 +364,12 @@ void RunTask(const Task& task, const MemoryCheckpoint& source, MemoryCheckpoint&
       at += Size(n);
     });
   }
+  for (const Dequantize& d : task.dequantize) RunDequantize(d, task, buffer);
   for (const Move& m : task.moves) {
     const std::int64_t to = task.quantize ? task.quantize->scratch_offset : task.outputs[Size(m.output)].buffer_offset;
-    const std::byte* from = m.read < 0 ? nullptr : buffer.data() + task.reads[Size(m.read)].buffer_offset;
+    const std::byte* from = m.read < 0 ? nullptr
+                                       : buffer.data() + (m.dequantized ? task.dequantize[Size(m.read)].buffer_offset
+                                                                        : task.reads[Size(m.read)].buffer_offset);
     RunMove(m, from, buffer.data() + to);
   }
   if (task.quantize) RunQuantize(task, buffer);

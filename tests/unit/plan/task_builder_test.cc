@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Random trees between random chunk grids: whatever the shapes, a plan gives what the expression says.
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <random>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "expr/dequantize.h"
 #include "naive.h"
 #include "plan/planner.h"
 #include "result_matchers.h"
@@ -108,13 +110,60 @@ class Maker {
       default:
         break;
     }
-    entries_.push_back(MakeEntry("t" + std::to_string(entries_.size()), dtype, shape, RandomBoxes(shape)));
-    return expr::Leaf(static_cast<int>(entries_.size()) - 1, dtype, shape);
+    if (dequantize_ && rank >= 2 && Below(2) == 0) return Below(3) == 0 ? Mxfp4(shape, dtype) : Dequantized(shape, dtype);
+    return Stored(dtype, shape, RandomBoxes(shape));
   }
+
+  /// From now on leaves may be dequantized.
+  void Dequantize() { dequantize_ = true; }
 
   std::vector<Entry> TakeEntries() { return std::move(entries_); }
 
  private:
+  expr::Expr Stored(DType dtype, const Shape& shape, std::vector<Box> boxes) {
+    entries_.push_back(MakeEntry("t" + std::to_string(entries_.size()), dtype, shape, std::move(boxes)));
+    return expr::Leaf(static_cast<int>(entries_.size()) - 1, dtype, shape);
+  }
+
+  Result<expr::Expr> Dequantized(const Shape& shape, DType dtype) {
+    static constexpr std::array kScales = {DType::kF32, DType::kBF16, DType::kF16, DType::kF8E8M0, DType::kU8};
+    const std::size_t rank = shape.size();
+    expr::BlockFormat block{1 + Below(6), 1 + Below(6)};
+    if (Below(3) == 0) block = {1, shape[rank - 1]};               // channel
+    if (Below(4) == 0) block = {shape[rank - 2], shape[rank - 1]};  // tensor
+    Shape grid = shape;
+    grid[rank - 2] = (shape[rank - 2] + block.rows - 1) / block.rows;
+    grid[rank - 1] = (shape[rank - 1] + block.cols - 1) / block.cols;
+    if (grid[rank - 2] == 1 && grid[rank - 1] == 1 && Below(2) == 0) {
+      grid = Below(2) == 0 ? Shape{} : Shape{1};
+    } else if (grid[rank - 1] == 1 && Below(2) == 0) {
+      grid.erase(rank - 1);
+    }
+    const expr::Expr q = Stored(Below(4) == 0 ? DType::kF8E5M2 : DType::kF8E4M3, shape, RandomBoxes(shape));
+    const expr::Expr s = Stored(kScales[static_cast<std::size_t>(Below(5))], grid, RandomBoxes(grid));
+    return expr::Dequantize(q, s, block, dtype);
+  }
+
+  /// Whole groups are stored; the shape is a part of them.
+  Result<expr::Expr> Mxfp4(const Shape& shape, DType dtype) {
+    Shape groups = shape;
+    Box part{Dims::Filled(shape.size(), 0), shape};
+    const std::int64_t before = Below(70);
+    part.offsets[shape.size() - 1] = before;
+    groups[shape.size() - 1] = (before + shape.back() + 31) / 32 + Below(2);
+    std::vector<Box> boxes = RandomBoxes(groups);
+    for (Box& box : boxes) {
+      box.offsets.push_back(0);
+      box.sizes.push_back(16);
+    }
+    Shape bytes = groups;
+    bytes.push_back(16);
+    const expr::Expr q = Stored(DType::kU8, bytes, std::move(boxes));
+    const expr::Expr s = Stored(DType::kU8, groups, RandomBoxes(groups));
+    CROSSDOCK_ASSIGN_OR_RETURN(expr::Expr w, expr::DequantizeMxfp4(q, s, dtype));
+    return expr::Slice(std::move(w), part);
+  }
+
   Result<expr::Expr> Halves(const Shape& shape, DType dtype, int depth) {
     const auto axis = static_cast<std::size_t>(Below(static_cast<std::int64_t>(shape.size())));
     Shape low = shape, high = shape;
@@ -127,17 +176,19 @@ class Maker {
   }
 
   std::mt19937_64 rng_;
+  bool dequantize_ = false;
   std::vector<Entry> entries_;
 };
 
 class RandomPlans : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomPlans, testing::Range(0, 12));
 
-TEST_P(RandomPlans, GiveWhatTheirExpressionsSay) {
+void CheckRandomPlans(int first, bool dequantize) {
   for (int round = 0; round < 25; ++round) {
-    const std::uint64_t seed = static_cast<std::uint64_t>(GetParam()) * 1000 + static_cast<std::uint64_t>(round);
+    const std::uint64_t seed = static_cast<std::uint64_t>(first) * 1000 + static_cast<std::uint64_t>(round);
     SCOPED_TRACE("seed " + std::to_string(seed));
     Maker maker(seed);
+    if (dequantize) maker.Dequantize();
     std::vector<expr::Expr> exprs;
     std::vector<Entry> targets;
     for (std::int64_t n = 1 + maker.Below(4); n > 0; --n) {
@@ -160,10 +211,13 @@ TEST_P(RandomPlans, GiveWhatTheirExpressionsSay) {
       ASSERT_OK_AND_ASSIGN(const Plan plan, MakePlan(source.catalog, target.catalog, exprs, options));
       ExpectPlanGives(plan, source, target, exprs);
       if (options.contiguous_outputs) ExpectContiguousOutputs(plan, target.catalog);
-      if (HasFailure()) return;  // one counterexample is enough to read
+      if (testing::Test::HasFailure()) return;  // one counterexample is enough to read
     }
   }
 }
+
+TEST_P(RandomPlans, GiveWhatTheirExpressionsSay) { CheckRandomPlans(GetParam(), false); }
+TEST_P(RandomPlans, OverDequantizedLeavesGiveWhatTheirExpressionsSay) { CheckRandomPlans(GetParam(), true); }
 
 }  // namespace
 }  // namespace crossdock::plan
