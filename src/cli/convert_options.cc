@@ -190,11 +190,8 @@ Result<std::vector<std::string>> AllowedThings(const Request& request) {
   const bool converting = (request.command->bit & kConverting) != 0;
   std::vector<std::string> allow = request.All("allow");
   for (const std::string& what : allow) {
-    if (what == "unscaled-fp8") {
-      return MakeError(ErrorCode::kUnsupported, "`--allow unscaled-fp8` does not apply in this version, which reads no FP8 weights");
-    }
     CROSSDOCK_ASSIGN_OR_RETURN(const std::string checked,
-                               ParseChoice("allow", what, converting ? "unknown-tensors missing-optimizer nonfinite inexact" : "unknown-tensors"));
+                               ParseChoice("allow", what, converting ? "unknown-tensors unscaled-fp8 missing-optimizer nonfinite inexact" : "unknown-tensors unscaled-fp8"));
   }
   return allow;
 }

@@ -81,7 +81,7 @@ constexpr std::array kTable = {
     Flag("release", "", kConverting, "call the Megatron checkpoint `release`"),
     One("max-shard-size", "", "SIZE", kConverting, "size of a Hugging Face shard; default 5GB"),
     One("fp8-max-shard-size-mb", "", "N", kConverting, ""),
-    Many("allow", "", "WHAT", kReading, "go on in spite of: unknown-tensors; converting also: missing-optimizer, nonfinite, inexact (repeatable)"),
+    Many("allow", "", "WHAT", kReading, "go on in spite of: unknown-tensors, unscaled-fp8; converting also: missing-optimizer, nonfinite, inexact (repeatable)"),
     // How the work is done.
     One("memory", "", "SIZE", kConverting | kVerify, "bound of the buffers; default 512MiB"),
     One("threads", "max-workers", "N", kConverting, "default: the number of cores, at most 8"),

@@ -64,7 +64,7 @@ Result<dialects::HubState> ReadHub(const SourceRequest& request, const family::F
   if (source.reference) config = source.reference->config;
   const bool unknown = Allowed(request, "unknown-tensors");
   if (source.view) return ReadMegatronHub(source, {wanted, std::move(config), request.no_optim, unknown, request.allow_missing});
-  const dialects::hf::ReadOptions options{wanted, std::move(config), unknown, request.allow_missing};
+  const dialects::hf::ReadOptions options{wanted, std::move(config), unknown, request.allow_missing, Allowed(request, "unscaled-fp8")};
   if (source.found.kind == Kind::kDcp) return dialects::hf::ReadDcp(catalog, options, request.no_optim);
   return source.found.kind == Kind::kFullState ? dialects::hf::ReadFullState(catalog, options)
                                                : dialects::hf::ReadHub(catalog, options);

@@ -162,7 +162,12 @@ def test_b96_without_scales_it_is_refused(workshop):
     lost = "model.layers.1.mlp.up_proj.weight"
     write(workshop.hf(CASE)[0], source, "block", keep=lambda name: name != lost)
     text = tool.convert(source, workshop.fresh("plain"), "--to", "hf", expect=3)
-    tool.refused(text, lost, lost + "_scale_inv", lost + "_scale", "model.layers.1.mlp.up_proj.scale")
+    tool.refused(text, lost, lost + "_scale_inv", lost + "_scale", "model.layers.1.mlp.up_proj.scale", "--allow unscaled-fp8")
+    target = workshop.fresh("plain")
+    assert "taken as 1" in tool.convert(source, target, "--to", "hf", "--allow", "unscaled-fp8", "--verify")
+    codes = read_directory_as_torch(source)[lost]
+    assert codes.dtype == E4M3
+    assert_same(raw_of({lost: read_directory_as_torch(target)[lost]}), raw_of({lost: codes.to(torch.bfloat16)}))
 
 
 def test_scales_of_another_shape_are_refused(workshop):

@@ -127,6 +127,7 @@ Result<Reading> StartReading(const Catalog& source, const ReadOptions& options, 
   Result<Quantization> quantization = ReadQuantization(hub.config.values);
   if (!quantization) return std::move(quantization).error().WithPath(source.root + "/config.json");
   reading.quantization = std::move(quantization).value();
+  reading.quantization.allow_unscaled = options.allow_unscaled_fp8;
   CROSSDOCK_ASSIGN_OR_RETURN(hub.letters, family::EvaluateLetters(*hub.family, hub.config));
   CROSSDOCK_ASSIGN_OR_RETURN(hub.conditions, family::EvaluateConditions(*hub.family, hub.config));
   family::BindOptions bind;

@@ -14,6 +14,7 @@ struct ReadOptions {
   std::optional<family::ModelConfig> template_config;  ///< used when the source has no config.json
   bool allow_unknown_tensors = false;
   bool allow_missing_tensors = false;          ///< for a comparison, which lists them; what is converted is whole
+  bool allow_unscaled_fp8 = false;             ///< FP8 weights without scales are taken at the values of their codes
 };
 
 /// Catalog of an HF directory (objects["config.json"]) or of full-state safetensors (names `param/...`).

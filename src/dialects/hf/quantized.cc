@@ -133,12 +133,16 @@ Result<Dequantized> ReadFp8(const Catalog& source, std::int32_t at, const Quanti
   const std::array<std::string, 3> names = {values.name + "_scale_inv", values.name + "_scale", stem + ".scale"};
   std::int32_t scale = -1;
   for (std::size_t i = 0; i < names.size() && scale < 0; ++i) scale = source.Find(names[i]);
+  if (scale < 0 && how.allow_unscaled) {
+    CROSSDOCK_ASSIGN_OR_RETURN(expr::Expr cast, expr::Cast(LeafOf(source, at), how.dtype));
+    return Dequantized{std::move(cast), {at}, std::string(DTypeName(values.dtype)) + " without scales, taken as 1: --allow unscaled-fp8"};
+  }
   if (scale < 0) {
     return MakeError(ErrorCode::kIncomplete, "an FP8 weight has no scales: its codes alone are no values")
         .WithTensor(values.name)
         .WithExpected(fmt::format("one of `{}`, `{}`, `{}`", Printable(names[0]), Printable(names[1]), Printable(names[2])))
         .WithFound("none of them")
-        .WithHint("the shard with the scales is missing, or they go by another name");
+        .WithHint("the shard with the scales is missing, or they go by another name; `--allow unscaled-fp8` takes scales of 1");
   }
   const Shape& scales = EntryAt(source, scale).shape;
   Dequantized out;

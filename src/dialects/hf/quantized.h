@@ -26,6 +26,7 @@ struct Quantization {
   std::string method;                          ///< quant_method; empty: nothing is said
   std::optional<expr::BlockFormat> block;
   DType dtype = DType::kBF16;                  ///< of the dequantized weights: `dtype`, `torch_dtype`, else BF16
+  bool allow_unscaled = false;                 ///< the user said so: codes without scales are values
 };
 
 /// kUnsupported for methods that are not read (INT4 and INT8 packings, ...), kCorrupt for a block that is none.
@@ -42,7 +43,7 @@ struct Dequantized {
 [[nodiscard]] bool IsFp8Weight(const Entry& entry);
 
 /// The FP8 weight `at` with its scales. kIncomplete when it has none: a bare cast of the codes would be another model (user
-/// case B96). REQUIRES: IsFp8Weight.
+/// case B96), unless the user allows it. REQUIRES: IsFp8Weight.
 [[nodiscard]] Result<Dequantized> ReadFp8(const Catalog& source, std::int32_t at, const Quantization& how);
 
 /// The tensor `name` (with the source's prefix) of MXFP4 blocks and scales; nothing when the source has no such blocks.

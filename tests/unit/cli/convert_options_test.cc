@@ -109,7 +109,6 @@ TEST(ConvertOptionsOf, RefusesContradictions) {
       "`crossdock convert` needs SOURCE\nhint: usage: crossdock convert SOURCE TARGET --to FORMAT [options]")));
   EXPECT_THAT(Build({"convert", "a", "b", "--no-optim", "--require-optim"}), IsError(ErrorCode::kUsage, HasSubstr("contradict")));
   EXPECT_THAT(Build({"convert", "a", "b", "--allow", "anything"}), IsError(ErrorCode::kUsage, HasSubstr("`--allow` takes one of")));
-  EXPECT_THAT(Build({"convert", "a", "b", "--allow", "unscaled-fp8"}), IsError(ErrorCode::kUnsupported, HasSubstr("reads no FP8")));
   EXPECT_THAT(Build({"convert", "a", "b", "--model-type", "BERT"}), IsError(ErrorCode::kUnsupported, HasSubstr("`BERT`")));
 }
 

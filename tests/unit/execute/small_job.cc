@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "execute/box_runs.h"
+#include "expr/dequantize.h"
 #include "expr/expr.h"
 
 namespace crossdock::execute {
@@ -53,6 +54,42 @@ std::string Transposed(const std::string& in, std::size_t rows, std::size_t cols
   return out;
 }
 
+constexpr std::int64_t kCodeRows = 130;
+constexpr std::int64_t kCodeCols = 140;
+constexpr std::int64_t kCodeBlock = 50;
+
+/// E4M3 codes of 1, 1.125, ... 1.875, then 2, 2.25, ..., with either sign.
+unsigned CodeAt(std::size_t i) { return 0x38U + static_cast<unsigned>(i * 7 % 24) + (i % 3 == 0 ? 0x80U : 0U); }
+std::string Codes(std::size_t count) {
+  std::string out(count, '\0');
+  for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<char>(CodeAt(i));
+  return out;
+}
+
+/// Powers of two: 3 x 3 of them, for blocks whose last row and column are smaller.
+float CodeScaleAt(std::size_t block) { return std::ldexp(1.0F, static_cast<int>(block) - 4); }
+std::string CodeScales() {
+  std::string out(9 * 4, '\0');
+  for (std::size_t i = 0; i < 9; ++i) {
+    const float scale = CodeScaleAt(i);
+    std::memcpy(out.data() + 4 * i, &scale, 4);
+  }
+  return out;
+}
+
+/// Their products as float32, exact in bfloat16.
+std::string Decoded() {
+  std::string out(static_cast<std::size_t>(kCodeRows * kCodeCols * 4), '\0');
+  for (std::size_t i = 0; i < static_cast<std::size_t>(kCodeRows * kCodeCols); ++i) {
+    const unsigned magnitude = CodeAt(i) & 0x7FU;
+    const float value = std::ldexp(1.0F + static_cast<float>(magnitude % 8) / 8.0F, static_cast<int>(magnitude / 8) - 7);
+    const std::size_t block = i / kCodeCols / kCodeBlock * 3 + i % kCodeCols / kCodeBlock;
+    const float product = (CodeAt(i) >= 0x80U ? -value : value) * CodeScaleAt(block);
+    std::memcpy(out.data() + 4 * i, &product, 4);
+  }
+  return out;
+}
+
 /// The bytes of a box of a row-major tensor.
 std::string Cut(const std::string& whole, const Shape& shape, const Box& box, DType dtype) {
   std::string out;
@@ -73,6 +110,8 @@ struct SourceTensor {
 std::vector<SourceTensor> SourceTensors(const SmallJobOptions& options) {
   return {
       {"big", DType::kU8, {options.big_bytes}, Noise(static_cast<std::size_t>(options.big_bytes), 1), {}},
+      {"codes", DType::kF8E4M3, {kCodeRows, kCodeCols}, Codes(kCodeRows * kCodeCols), {{{0, 0}, {70, kCodeCols}}, {{70, 0}, {60, kCodeCols}}}},
+      {"codes_scale", DType::kF32, {3, 3}, CodeScales(), {}},
       {"emb", DType::kBF16, {100, 512}, Noise(100 * 512 * 2, 2), {}},
       {"empty", DType::kF32, {0, 4}, "", {}},
       {"k", DType::kF32, {32, 48}, Noise(32 * 48 * 4, 3), {}},
@@ -184,6 +223,9 @@ Result<plan::Plan> SmallJob::MakeTarget(const SmallJobOptions& options) {
   };
   const std::int64_t cut = options.big_bytes / 2 + 12'345;
   add("big", leaf["big"], {{{0}, {cut}}, {{cut}, {options.big_bytes - cut}}}, source["big"].bytes);
+  CROSSDOCK_ASSIGN_OR_RETURN(const expr::Expr decoded,
+                             expr::Dequantize(leaf["codes"], leaf["codes_scale"], {kCodeBlock, kCodeBlock}, DType::kBF16));
+  add("codes", decoded, {{{0, 0}, {kCodeRows, 60}}, {{0, 60}, {kCodeRows, 80}}}, ToBf16(Decoded()));
   CROSSDOCK_ASSIGN_OR_RETURN(const expr::Expr padded, expr::Pad(leaf["emb"], {0, 0}, {128, 512}));
   add("emb", padded, {{{0, 0}, {64, 512}}, {{64, 0}, {64, 512}}}, source["emb"].bytes + std::string(28 * 1024, '\0'));
   add("empty", leaf["empty"], {Box::Whole({0, 4})}, "");

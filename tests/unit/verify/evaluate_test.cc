@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "expr/dequantize.h"
 #include "side_fixture.h"
 
 namespace crossdock::verify {
@@ -61,6 +62,34 @@ TEST(EvaluateBox, CastsElementByElement) {
   ASSERT_OK_AND_ASSIGN(const auto cast, expr::Cast(expr::Leaf(leaf, DType::kF32, {2}), DType::kBF16));
   c.Add("w", cast);
   EXPECT_EQ(Evaluate(c.side("a"), c.hub().tensors[0], {{0}, {2}}), (std::vector<std::uint16_t>{0x3f80, 0x3f80}));
+}
+
+TEST(EvaluateBox, DequantizesAcrossChunksOfBoth) {
+  Checkpoint c;
+  // Codes of 1, 2, 4 and -1; scales of 1, 3, 5, 7 in blocks of 2 x 2 that the last row and column leave open.
+  const std::vector<std::uint8_t> codes = {0x38, 0x40, 0x48, 0xB8, 0x38, 0x40, 0x48, 0xB8, 0x38};
+  const int q = c.Store(DType::kF8E4M3, {3, 3}, codes, {{{0, 0}, {1, 3}}, {{1, 0}, {2, 3}}});
+  const int s = c.Store(DType::kF32, {2, 2}, std::vector<float>{1, 3, 5, 7}, {{{0, 0}, {2, 1}}, {{0, 1}, {2, 1}}});
+  ASSERT_OK_AND_ASSIGN(const auto w, expr::Dequantize(expr::Leaf(q, DType::kF8E4M3, {3, 3}), expr::Leaf(s, DType::kF32, {2, 2}), {2, 2}, DType::kBF16));
+  ASSERT_OK_AND_ASSIGN(const auto turned, expr::Transpose(w, {1, 0}));
+  c.Add("w", turned);
+  // 1 2 12 / -1 1 6 / 20 -5 7, turned round
+  EXPECT_EQ(Evaluate(c.side("a"), c.hub().tensors[0], {{0, 0}, {3, 3}}),
+            (std::vector<std::uint16_t>{0x3F80, 0xBF80, 0x41A0, 0x4000, 0x3F80, 0xC0A0, 0x4140, 0x40C0, 0x40E0}));
+  EXPECT_EQ(Evaluate(c.side("a"), c.hub().tensors[0], {{1, 1}, {2, 1}}), (std::vector<std::uint16_t>{0x3F80, 0x40C0}));
+}
+
+TEST(EvaluateBox, UnpacksMxfp4) {
+  Checkpoint c;
+  std::vector<std::uint8_t> bytes(32);
+  std::iota(bytes.begin(), bytes.end(), std::uint8_t{0x20});  // low nibble counts, high nibble 2 (1.0) and 3 (1.5)
+  const int blocks = c.Store(DType::kU8, {1, 2, 16}, bytes, {{{0, 0, 0}, {1, 1, 16}}, {{0, 1, 0}, {1, 1, 16}}});
+  const int scales = c.Store(DType::kU8, {1, 2}, std::vector<std::uint8_t>{127, 128});
+  ASSERT_OK_AND_ASSIGN(const auto w, expr::DequantizeMxfp4(expr::Leaf(blocks, DType::kU8, {1, 2, 16}), expr::Leaf(scales, DType::kU8, {1, 2}), DType::kBF16));
+  c.Add("w", w);
+  // Elements 28 to 35: bytes 0x2E, 0x2F under 1 and 0x30, 0x31 under 2.
+  EXPECT_EQ(Evaluate(c.side("a"), c.hub().tensors[0], {{0, 28}, {1, 8}}),
+            (std::vector<std::uint16_t>{0xC080, 0x3F80, 0xC0C0, 0x3F80, 0x0000, 0x4040, 0x3F80, 0x4040}));
 }
 
 }  // namespace
