@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(
                }); },
                "a parameter group has another number of parameters than the model", "with weight decay"},
         Broken{"TooFewMasters", [](Catalog* c) { ChangeItem(c, kMasters, 0, [](Value* masters) { masters->mutable_sequence()->pop_back(); }); },
-               "a parameter group has too few master weights", "tensor `"},
+               "a parameter group has too few master weights", "(output_layer.weight)"},
         Broken{"TooManyMasters", [](Catalog* c) { ChangeItem(c, kMasters, 0, [](Value* masters) {
                  const Value last = masters->mutable_sequence()->back();
                  masters->mutable_sequence()->push_back(last);
@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(
                  first.Set("exp_inf", *first.Find("exp_avg"));
                  SetAt(&c->objects[kFile], "optimizer/optimizer/state", std::move(states));
                },
-               "the optimizer holds exp_inf, which is no state of Adam", "tensor `"}),
+               "the optimizer holds exp_inf, which is no state of Adam", "(decoder.layers.0.self_attention.linear_proj.weight)"}),
     [](const auto& row) { return std::string(row.param.name); });
 
 }  // namespace
