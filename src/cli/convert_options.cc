@@ -82,6 +82,8 @@ struct LayoutOption {
 const std::array kLayoutOptions = {
     LayoutOption{"tp", [](const Request& r, std::string_view n, LayoutOptions* o) { return SmallInt(r, n, 1, &o->tp); }},
     LayoutOption{"pp", [](const Request& r, std::string_view n, LayoutOptions* o) { return SmallInt(r, n, 1, &o->pp); }},
+    LayoutOption{"ep", [](const Request& r, std::string_view n, LayoutOptions* o) { return SmallInt(r, n, 1, &o->ep); }},
+    LayoutOption{"etp", [](const Request& r, std::string_view n, LayoutOptions* o) { return SmallInt(r, n, 1, &o->etp); }},
     LayoutOption{"vpp", [](const Request& r, std::string_view n, LayoutOptions* o) { return SmallInt(r, n, 1, &o->vpp); }},
     LayoutOption{"pipeline-layers", [](const Request& r, std::string_view n, LayoutOptions* o) { return Get(r, n, ParseList, &o->pipeline_layers); }},
     LayoutOption{"first-stage-layers", [](const Request& r, std::string_view n, LayoutOptions* o) { return Get(r, n, IntFrom(0), &o->first_stage_layers); }},

@@ -7,6 +7,8 @@ layout::ParallelLayout LayoutOf(const LayoutOptions& options) {
   layout::ParallelLayout layout;
   layout.tp = options.tp;
   layout.pp = options.pp;
+  layout.ep = options.ep;
+  layout.etp = options.etp == options.tp ? 0 : options.etp;
   layout.pipeline_layers = options.pipeline_layers;
   layout.first_stage_layers = options.first_stage_layers;
   layout.last_stage_layers = options.last_stage_layers;

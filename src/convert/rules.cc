@@ -112,7 +112,7 @@ RuleBook RuleBook::Make(const dialects::HubState& hub, formats::Kind kind) {
     options.split_gate_up = split;
     // Only names are wanted: any size that is large enough serves.
     options.padded_vocab = std::int64_t{1} << 40U;
-    return family::Bind(*hub.family, hub.letters, hub.conditions, options);
+    return family::Bind(*hub.family, hub.model, options);
   };
   if (!IsMegatron(kind)) {
     const Result<family::Binding> binding = bind("hf", false, false);

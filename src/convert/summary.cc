@@ -82,7 +82,10 @@ std::optional<std::int64_t> SourceStep(const Source& source) {
 std::string LayoutText(const Target& target, const ConvertOptions& options) {
   if (!WritesMegatron(target.kind)) return "";
   const int vpp = target.state.stages.vpp;
-  return fmt::format(", tp {}, pp {}{}", options.layout.tp, options.layout.pp, vpp > 1 ? fmt::format(", vpp {}", vpp) : "");
+  const std::string experts = options.layout.ep > 1 || options.layout.etp > 0
+                                  ? fmt::format(", ep {}, etp {}", options.layout.ep, options.layout.etp > 0 ? options.layout.etp : options.layout.tp)
+                                  : "";
+  return fmt::format(", tp {}, pp {}{}{}", options.layout.tp, options.layout.pp, vpp > 1 ? fmt::format(", vpp {}", vpp) : "", experts);
 }
 
 /// The dialect says TARGET where the path stands; a path with a space is quoted for the shell.

@@ -50,9 +50,8 @@ struct Counters {
 
 struct HubState {
   const family::FamilyFile* family = nullptr;           ///< outlives the state
-  family::ModelConfig config;                           ///< of the source; letters below were read from it
-  family::Letters letters;
-  std::vector<std::string> conditions;
+  family::ModelConfig config;                           ///< of the source
+  family::Model model;                                  ///< its sizes, words and kinds of layers, read from `config`
   std::vector<HubTensor> tensors;                       ///< sorted by (name, slot)
   std::vector<std::string> order;                       ///< hub names in the source's or the rule file's order
   Counters counters;

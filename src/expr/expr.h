@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -130,8 +131,10 @@ class Node {
 [[nodiscard]] Result<Expr> Substitute(const Expr& root, const std::function<Result<Expr>(int)>& make);
 /// The leaf `ordinal` as an expression over one new leaf (ordinal 0, shape and dtype of `root`): the inverse of
 /// `root` for that leaf. kUnsupported when a node on the way has none (quantize, dequantize, a slice that drops elements), when
-/// the leaf occurs more than once or not at all. Marks are not carried over.
+/// the leaf does not occur, or more than once but for slices along one axis that make it up. Marks are not carried over.
 [[nodiscard]] Result<Expr> Inverse(const Expr& root, int ordinal);
+/// The inverse for every leaf, in one walk. Errors as Inverse.
+[[nodiscard]] Result<std::map<int, Expr>> Inverses(const Expr& root);
 /// Removes what does nothing: reshape of reshape, identity transposes, slice of concat, slice of slice, slice of pad
 /// inside the input, concat of adjacent slices of one tensor, casts back. Same value on every element, same shape and
 /// dtype; marked nodes and their boxes stay.

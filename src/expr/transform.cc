@@ -17,67 +17,6 @@ void CollectLeaves(const Expr& root, std::vector<int>& out) {
   for (const Expr& in : root->inputs) CollectLeaves(in, out);
 }
 
-/// Input numbers from the root down to the leaf; counts the leaf's occurrences, keeps the first way.
-void FindLeaf(const Expr& root, int ordinal, std::vector<std::size_t>& way, std::vector<std::size_t>& found,
-              int& occurrences) {
-  if (root->op == Op::kLeaf && root->leaf == ordinal && occurrences++ == 0) found = way;
-  for (std::size_t i = 0; i < root->inputs.size(); ++i) {
-    way.push_back(i);
-    FindLeaf(root->inputs[i], ordinal, way, found, occurrences);
-    way.pop_back();
-  }
-}
-
-Result<Expr> InvertSlice(const Node& node, Expr value) {
-  if (node.shape == node.inputs[0]->shape) return value;
-  return MakeError(ErrorCode::kUnsupported, "a slice that drops elements has no inverse")
-      .WithExpected(ToString(node.inputs[0]->shape))
-      .WithFound(ToString(node.shape));
-}
-
-/// The value of input `which` of `node`, given the value of `node`.
-Result<Expr> InvertNode(const Node& node, std::size_t which, Expr value) {
-  const Expr& in = node.inputs[which];
-  switch (node.op) {
-    case Op::kReshape:
-      return Reshape(std::move(value), in->shape);
-    case Op::kTranspose: {
-      std::vector<int> inverse(node.axes().size());
-      for (std::size_t i = 0; i < node.axes().size(); ++i) {
-        inverse[static_cast<std::size_t>(node.axes()[i])] = static_cast<int>(i);
-      }
-      return Transpose(std::move(value), std::move(inverse));
-    }
-    case Op::kReverse:
-      return Reverse(std::move(value), node.axis);
-    case Op::kConcat: {
-      Box box = Box::Whole(in->shape);
-      box.offsets[static_cast<std::size_t>(node.axis)] = node.starts()[which];
-      return Slice(std::move(value), box);
-    }
-    case Op::kSlice:
-      return InvertSlice(node, std::move(value));
-    case Op::kPad:
-      return Slice(std::move(value), Box{node.offsets(), in->shape});
-    case Op::kCast:
-      return Cast(std::move(value), in->dtype);
-    case Op::kScale:
-      return Scale(std::move(value), 1.0 / node.factor());
-    case Op::kOffset:
-      return Offset(std::move(value), -node.factor());
-    case Op::kQuantizeValues:
-    case Op::kQuantizeScales:
-      return MakeError(ErrorCode::kUnsupported, "quantization has no inverse");
-    case Op::kDequantize:
-    case Op::kDequantizeMxfp4:
-      return MakeError(ErrorCode::kUnsupported, "dequantization has no inverse");
-    case Op::kLeaf:
-      break;
-  }
-  CROSSDOCK_CHECK(node.op != Op::kLeaf);
-  return value;
-}
-
 /// The node as it applies to a slot other than param.
 Result<Expr> NodeForSlot(const Node& node, std::vector<Expr> inputs, Slot slot) {
   const bool moment = slot != Slot::kMaster;
@@ -172,24 +111,6 @@ Result<Expr> Substitute(const Expr& root, const std::function<Result<Expr>(int)>
     inputs.push_back(std::move(made));
   }
   return Rebuild(*root, std::move(inputs));
-}
-
-Result<Expr> Inverse(const Expr& root, int ordinal) {
-  std::vector<std::size_t> scratch, way;
-  int occurrences = 0;
-  FindLeaf(root, ordinal, scratch, way, occurrences);
-  if (occurrences != 1) {
-    return MakeError(ErrorCode::kUnsupported, "a rule must use a tensor once to be inverted")
-        .WithExpected("one use of input " + std::to_string(ordinal))
-        .WithFound(std::to_string(occurrences));
-  }
-  Expr value = Leaf(0, root->dtype, root->shape);
-  const Node* node = root.get();
-  for (const std::size_t which : way) {
-    CROSSDOCK_ASSIGN_OR_RETURN(value, InvertNode(*node, which, std::move(value)));
-    node = node->inputs[which].get();
-  }
-  return value;
 }
 
 Result<Expr> ForSlot(const Expr& root, Slot slot) {

@@ -2,6 +2,7 @@
 #include "family/bind.h"
 
 #include <algorithm>
+#include <set>
 
 #include "family/formula.h"
 #include "family/row_syntax.h"
@@ -21,8 +22,8 @@ using IndexValues = std::map<std::string, std::int64_t>;
 
 class Binder {
  public:
-  Binder(const FamilyFile& family, const Letters& letters, const std::vector<std::string>& conditions, const BindOptions& options)
-      : family_(family), letters_(letters), conditions_(conditions), options_(options) {}
+  Binder(const FamilyFile& family, const Model& model, const BindOptions& options)
+      : family_(family), model_(model), letters_(model.letters), options_(options) {}
 
   Result<Binding> Run() {
     for (const Group& group : family_.groups) {
@@ -56,11 +57,23 @@ class Binder {
     return std::move(error).WithContext(fmt::format("line {}, \"{}\"", row.line, row.hub));
   }
 
-  bool Holds(const Row& row) const {
+  bool IsOfKind(const std::string& kind, std::int64_t layer) const {
+    const auto found = model_.kinds.find(kind);
+    return found != model_.kinds.end() && layer < static_cast<std::int64_t>(found->second.size()) && found->second[static_cast<std::size_t>(layer)];
+  }
+
+  /// Whether a row counts for a layer, or at all where its group has no layers.
+  Result<bool> Holds(const Row& row, std::optional<std::int64_t> layer) const {
     if (row.condition.empty()) return true;
-    const bool negated = row.condition.starts_with('!');
-    const std::string word = negated ? row.condition.substr(1) : row.condition;
-    return (std::find(conditions_.begin(), conditions_.end(), word) != conditions_.end()) != negated;
+    Value words = Value::MakeDict();
+    for (const std::string& word : model_.conditions) words.Set(word, Value(true));
+    for (const auto& [kind, layers] : model_.kinds) words.Set(kind, Value(layer && IsOfKind(kind, *layer)));
+    return EvaluateCondition(row.condition, words);
+  }
+
+  static std::optional<std::int64_t> LayerOf(const IndexValues& indices) {
+    const auto layer = indices.find("l");
+    return layer == indices.end() ? std::nullopt : std::optional<std::int64_t>(layer->second);
   }
 
   Result<std::vector<IndexValues>> Tuples(const Group& group) const {
@@ -75,6 +88,10 @@ class Binder {
       std::vector<IndexValues> longer;
       for (const IndexValues& tuple : tuples) {
         for (std::int64_t i = first; i < last; ++i) {
+          if (!range.kind.empty()) {
+            const bool negated = range.kind.starts_with('!');
+            if (IsOfKind(negated ? range.kind.substr(1) : range.kind, i) == negated) continue;
+          }
           longer.push_back(tuple);
           longer.back()[range.letter] = i;
         }
@@ -111,8 +128,7 @@ class Binder {
   RowHub AddHub(const std::vector<RowSource>& sources, const Row& row, const IndexValues& indices) {
     RowHub hub;
     for (const RowSource& source : sources) {
-      HubTensor tensor{FillIndices(source.pattern, indices), source.shape, std::nullopt, row.line};
-      if (const auto layer = indices.find("l"); layer != indices.end()) tensor.layer = layer->second;
+      HubTensor tensor{FillIndices(source.pattern, indices, letters_), source.shape, LayerOf(indices), row.line};
       hub.push_back(static_cast<std::int32_t>(binding_.hub.size()));
       binding_.hub.push_back(std::move(tensor));
     }
@@ -129,53 +145,101 @@ class Binder {
   std::string PrefixOf(const Group& group) const {
     const auto found = group.prefixes.find(options_.dialect);
     std::string prefix = found == group.prefixes.end() ? "" : found->second;
-    if (group.index.empty()) return prefix;
-    const std::size_t number = prefix.find("{l}.");
-    if (options_.stacked_layers) {
-      if (number != std::string::npos) prefix.erase(number, 4);
-    } else if (number == std::string::npos && prefix.ends_with('.')) {
-      prefix.replace(prefix.size() - 1, 1, "_{l}.");
+    const auto has = [&](std::string_view letter) { return std::any_of(group.index.begin(), group.index.end(), [&](const auto& range) { return range.letter == letter; }); };
+    if (has("l")) {
+      const std::size_t number = prefix.find("{l}.");
+      if (options_.stacked_layers) {
+        if (number != std::string::npos) prefix.erase(number, 4);
+      } else if (number == std::string::npos && prefix.ends_with('.')) {
+        prefix.replace(prefix.size() - 1, 1, "_{l}.");
+      }
     }
+    if (has("e") && !options_.stacked_experts && prefix.find("{e}") == std::string::npos) prefix += "{e}.";
     return prefix;
   }
 
+  /// A row and its sources for each index tuple for which it counts.
+  struct Bound {
+    const Row* row = nullptr;
+    std::vector<std::pair<std::size_t, RowHub>> uses;   ///< (tuple, hub indices)
+  };
+
   Status OneGroup(const Group& group) {
     CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<IndexValues> tuples, Tuples(group));
-    std::vector<const Row*> rows;
-    for (const Row& row : group.rows) {
-      if (Holds(row)) rows.push_back(&row);
-    }
     if (tuples.empty()) return OkStatus();
+    std::vector<Bound> rows;
+    std::vector<std::vector<bool>> holds;
     std::vector<std::vector<RowSource>> sources;
-    for (const Row* row : rows) {
-      Result<std::vector<RowSource>> of = SourcesOf(group, *row);
-      if (!of) return InRow(std::move(of).error(), *row);
-      sources.push_back(*std::move(of));
-    }
-    std::vector<std::vector<RowHub>> hub(rows.size());
-    for (const IndexValues& indices : tuples) {
-      for (std::size_t r = 0; r < rows.size(); ++r) hub[r].push_back(AddHub(sources[r], *rows[r], indices));
-    }
-    if (options_.dialect == "hf") return Identity(rows, hub, tuples);
-    const std::string prefix = PrefixOf(group);
-    const bool stacked = !group.index.empty() && IndicesOf(prefix).empty();
-    if (stacked && group.index.size() > 1) return MakeError(ErrorCode::kUnsupported, "a group with more than one index cannot be stacked yet");
-    if (stacked) {
-      for (std::size_t r = 0; r < rows.size(); ++r) CROSSDOCK_RETURN_IF_ERROR(Target(prefix, *rows[r], hub[r], tuples, true));
-      return OkStatus();
+    for (const Row& row : group.rows) {
+      CROSSDOCK_ASSIGN_OR_RETURN(std::vector<bool> of, HoldsFor(row, tuples));
+      if (std::find(of.begin(), of.end(), true) == of.end()) continue;
+      Result<std::vector<RowSource>> made = SourcesOf(group, row);
+      if (!made) return InRow(std::move(made).error(), row);
+      rows.push_back({&row, {}});
+      holds.push_back(std::move(of));
+      sources.push_back(*std::move(made));
     }
     for (std::size_t t = 0; t < tuples.size(); ++t) {
-      for (std::size_t r = 0; r < rows.size(); ++r) CROSSDOCK_RETURN_IF_ERROR(Target(prefix, *rows[r], {hub[r][t]}, {tuples[t]}, false));
+      for (std::size_t r = 0; r < rows.size(); ++r) {
+        if (holds[r][t]) rows[r].uses.emplace_back(t, AddHub(sources[r], *rows[r].row, tuples[t]));
+      }
+    }
+    if (options_.dialect == "hf") return Identity(rows, tuples.size());
+    const std::string prefix = PrefixOf(group);
+    const std::vector<std::string> named = IndicesOf(prefix);
+    for (const std::vector<std::size_t>& together : TogetherUnder(named, tuples)) {
+      for (const Bound& bound : rows) CROSSDOCK_RETURN_IF_ERROR(Target(prefix, bound, together, tuples, named));
     }
     return OkStatus();
   }
 
-  Status Identity(const std::vector<const Row*>& rows, const std::vector<std::vector<RowHub>>& hub, const std::vector<IndexValues>& tuples) {
+  Result<std::vector<bool>> HoldsFor(const Row& row, const std::vector<IndexValues>& tuples) const {
+    std::vector<bool> holds;
+    std::map<std::optional<std::int64_t>, bool> by_layer;
+    for (const IndexValues& indices : tuples) {
+      const std::optional<std::int64_t> layer = LayerOf(indices);
+      auto known = by_layer.find(layer);
+      if (known == by_layer.end()) {
+        Result<bool> value = Holds(row, layer);
+        if (!value) return InRow(std::move(value).error(), row);
+        known = by_layer.emplace(layer, *value).first;
+      }
+      holds.push_back(known->second);
+    }
+    return holds;
+  }
+
+  /// The tuples that share a name under a prefix with the indices `named`, in their order.
+  static std::vector<std::vector<std::size_t>> TogetherUnder(const std::vector<std::string>& named, const std::vector<IndexValues>& tuples) {
+    std::vector<std::vector<std::size_t>> groups;
+    std::map<std::vector<std::int64_t>, std::size_t> places;
     for (std::size_t t = 0; t < tuples.size(); ++t) {
+      std::vector<std::int64_t> values;
+      for (const std::string& letter : named) {
+        if (const auto value = tuples[t].find(letter); value != tuples[t].end()) values.push_back(value->second);
+      }
+      const auto [place, fresh] = places.try_emplace(std::move(values), groups.size());
+      if (fresh) groups.emplace_back();
+      groups[place->second].push_back(t);
+    }
+    return groups;
+  }
+
+  /// The hub bound to itself, tuple by tuple as AddHub numbered it.
+  Status Identity(const std::vector<Bound>& rows, std::size_t tuples) {
+    std::vector<std::size_t> next(rows.size(), 0);
+    for (std::size_t t = 0; t < tuples; ++t) {
       for (std::size_t r = 0; r < rows.size(); ++r) {
-        for (std::int32_t index : hub[r][t]) {
+        if (next[r] == rows[r].uses.size() || rows[r].uses[next[r]].first != t) continue;
+        for (const std::int32_t index : rows[r].uses[next[r]++].second) {
           const HubTensor& source = binding_.hub[static_cast<std::size_t>(index)];
-          DialectTensor tensor{source.name, source.shape, {index}, expr::Leaf(index, DType::kF32, source.shape), -1, source.layer, false, source.row_line};
+          DialectTensor tensor;
+          tensor.name = source.name;
+          tensor.shape = source.shape;
+          tensor.hub = {index};
+          tensor.forward = expr::Leaf(index, DType::kF32, source.shape);
+          tensor.first_layer = source.layer;
+          tensor.row_line = source.row_line;
           binding_.tensors.push_back(std::move(tensor));
         }
       }
@@ -183,66 +247,119 @@ class Binder {
     return OkStatus();
   }
 
-  /// The targets of one row: for one index tuple, or stacked over all of them.
-  Status Target(const std::string& prefix, const Row& row, const std::vector<RowHub>& hub, const std::vector<IndexValues>& tuples, bool stacked) {
+  /// The targets of one row for the tuples that share a name; stacked over the indices that the name lacks.
+  Status Target(const std::string& prefix, const Bound& bound, const std::vector<std::size_t>& together, const std::vector<IndexValues>& tuples,
+                const std::vector<std::string>& named) {
+    const Row& row = *bound.row;
     const auto found = row.targets.find(options_.dialect);
-    if (found == row.targets.end() || found->second.name == "-") return OkStatus();
+    if (found == row.targets.end() || found->second.name == "-" || Lacks(options_.dialect)) return OkStatus();
+    std::vector<Member> members;
+    for (const std::size_t t : together) {
+      const auto use = std::lower_bound(bound.uses.begin(), bound.uses.end(), t, [](const auto& a, std::size_t tuple) { return a.first < tuple; });
+      if (use != bound.uses.end() && use->first == t) members.push_back({&tuples[t], &use->second});
+    }
+    if (members.empty()) return OkStatus();
     const RowTarget& target = found->second;
     const bool joined = target.ops.size() == 1;
     for (std::size_t at = 0; at < target.ops.size(); ++at) {
-      Status made = OneTarget(prefix, row, target, joined ? std::optional<std::size_t>() : at, hub, tuples, stacked);
+      Status made = OneTarget(prefix, row, target, joined ? std::optional<std::size_t>() : at, members, named);
       if (!made) return InRow(std::move(made).error(), row);
     }
     return OkStatus();
   }
 
+  bool Lacks(const std::string& dialect) const { return std::find(family_.without.begin(), family_.without.end(), dialect) != family_.without.end(); }
+
+  /// One index tuple of a row.
+  struct Member {
+    const IndexValues* indices = nullptr;
+    const RowHub* hub = nullptr;
+  };
+
   Status OneTarget(const std::string& prefix, const Row& row, const RowTarget& target, std::optional<std::size_t> source,
-                   const std::vector<RowHub>& hub, const std::vector<IndexValues>& tuples, bool stacked) {
+                   const std::vector<Member>& members, const std::vector<std::string>& named) {
     const OpContext context{&letters_, options_.padded_vocab};
     const std::size_t at = source.value_or(0);
-    std::vector<std::vector<OpOutput>> layers;
-    std::vector<std::int32_t> used;
-    for (const RowHub& one : hub) {
-      const RowHub inputs = source ? RowHub{one[at]} : one;
-      CROSSDOCK_ASSIGN_OR_RETURN(std::vector<OpOutput> outputs, ApplyOps(target.ops[at], Leaves(inputs), context, options_.split_gate_up));
-      layers.push_back(std::move(outputs));
-      used.insert(used.end(), inputs.begin(), inputs.end());
+    std::vector<std::vector<OpOutput>> outputs;
+    for (const Member& member : members) {
+      const RowHub inputs = source ? RowHub{(*member.hub)[at]} : *member.hub;
+      CROSSDOCK_ASSIGN_OR_RETURN(std::vector<OpOutput> made, ApplyOps(target.ops[at], Leaves(inputs), context, options_.split_gate_up));
+      outputs.push_back(std::move(made));
     }
-    const std::size_t halves = layers.front().size();
+    const std::size_t halves = outputs.front().size();
     for (std::size_t half = 0; half < halves; ++half) {
       DialectTensor tensor;
-      tensor.name = FillIndices(prefix + ExpandGroups(target.name, static_cast<std::int64_t>(at)), tuples.front());
+      tensor.name = FillIndices(prefix + ExpandGroups(target.name, static_cast<std::int64_t>(at)), *members.front().indices, letters_);
       if (halves == 2) tensor.name += half == 0 ? "_w" : "_v";
-      tensor.padded_rows = layers.front()[half].padded_rows;
+      tensor.padded_rows = outputs.front()[half].padded_rows;
+      tensor.expert_axis = outputs.front()[half].experts ? 0 : -1;
       tensor.row_line = row.line;
-      if (const auto layer = tuples.front().find("l"); layer != tuples.front().end()) tensor.first_layer = layer->second;
-      if (stacked) {
-        std::vector<Expr> parts;
-        for (const std::vector<OpOutput>& layer : layers) parts.push_back(layer[half].expr);
-        const int axis = std::min(options_.stack_axis, static_cast<int>(parts.front()->shape.size()));
-        CROSSDOCK_ASSIGN_OR_RETURN(tensor.forward, expr::Stack(parts, axis));
-        tensor.stack_axis = axis;
-      } else {
-        tensor.forward = layers.front()[half].expr;
-      }
+      tensor.first_layer = LayerOf(*members.front().indices);
+      std::vector<Expr> parts;
+      for (const std::vector<OpOutput>& one : outputs) parts.push_back(one[half].expr);
+      CROSSDOCK_RETURN_IF_ERROR(StackParts(std::move(parts), members, named, tensor));
       tensor.shape = tensor.forward->shape;
-      for (int ordinal : expr::LeafOrdinals(tensor.forward)) tensor.hub.push_back(ordinal);
+      for (int ordinal : expr::LeafOrdinals(tensor.forward)) {
+        if (tensor.hub.empty() || tensor.hub.back() != ordinal) tensor.hub.push_back(ordinal);  // slices of one tensor follow each other
+      }
+      if (!names_.insert(tensor.name).second) {
+        return MakeError(ErrorCode::kUnsupported, "layers of different kinds cannot lie along one axis").WithTensor(tensor.name);
+      }
       binding_.tensors.push_back(std::move(tensor));
     }
     return OkStatus();
   }
 
+  /// The parts of the tuples along new axes for the indices that the name lacks: experts first, layers at the dialect's axis.
+  Status StackParts(std::vector<Expr> parts, const std::vector<Member>& members, const std::vector<std::string>& named, DialectTensor& tensor) const {
+    const IndexValues& first = *members.front().indices;
+    std::vector<std::string> missing;
+    for (const auto& [letter, value] : first) {
+      if (std::find(named.begin(), named.end(), letter) == named.end()) missing.push_back(letter);
+    }
+    const bool experts = std::find(missing.begin(), missing.end(), "e") != missing.end();
+    if (missing.size() > (experts ? 2U : 1U)) return MakeError(ErrorCode::kUnsupported, "a tensor can be stacked over layers and experts only");
+    if (missing.empty()) {
+      CROSSDOCK_CHECK(parts.size() == 1);
+      tensor.forward = std::move(parts.front());
+      return OkStatus();
+    }
+    if (experts) {
+      const auto without = [](IndexValues indices) { return indices.erase("e"), indices; };
+      std::vector<Expr> layers;
+      for (std::size_t begin = 0; begin < parts.size();) {
+        const IndexValues layer = without(*members[begin].indices);
+        std::size_t end = begin + 1;
+        while (end < parts.size() && without(*members[end].indices) == layer) ++end;
+        CROSSDOCK_ASSIGN_OR_RETURN(Expr stack, expr::Stack({parts.begin() + static_cast<std::ptrdiff_t>(begin), parts.begin() + static_cast<std::ptrdiff_t>(end)}, 0));
+        layers.push_back(std::move(stack));
+        begin = end;
+      }
+      parts = std::move(layers);
+      tensor.expert_axis = 0;
+    }
+    if (missing.size() == (experts ? 1U : 0U)) {
+      CROSSDOCK_CHECK(parts.size() == 1);
+      tensor.forward = std::move(parts.front());
+      return OkStatus();
+    }
+    const int axis = std::min(options_.stack_axis, static_cast<int>(parts.front()->shape.size()));
+    CROSSDOCK_ASSIGN_OR_RETURN(tensor.forward, expr::Stack(parts, axis));
+    tensor.stack_axis = axis;
+    if (tensor.expert_axis >= axis) ++tensor.expert_axis;
+    return OkStatus();
+  }
+
   const FamilyFile& family_;
+  const Model& model_;
   const Letters& letters_;
-  const std::vector<std::string>& conditions_;
   const BindOptions& options_;
+  std::set<std::string> names_;           ///< of the dialect's tensors so far
   Binding binding_;
 };
 
 }  // namespace
 
-Result<Binding> Bind(const FamilyFile& family, const Letters& letters, const std::vector<std::string>& conditions, const BindOptions& options) {
-  return Binder(family, letters, conditions, options).Run();
-}
+Result<Binding> Bind(const FamilyFile& family, const Model& model, const BindOptions& options) { return Binder(family, model, options).Run(); }
 
 }  // namespace crossdock::family

@@ -11,17 +11,9 @@
 
 #include "crossdock/result.h"
 #include "expr/expr.h"
-#include "family/family_file.h"
-#include "family/model_config.h"
+#include "family/model.h"
 
 namespace crossdock::family {
-
-using Letters = std::map<std::string, std::int64_t>;
-
-/// Values of all letters from a configuration. kIncomplete names the letter, the paths tried and the file's hint.
-[[nodiscard]] Result<Letters> EvaluateLetters(const FamilyFile& family, const ModelConfig& config);
-/// The words of [conditions] that hold.
-[[nodiscard]] Result<std::vector<std::string>> EvaluateConditions(const FamilyFile& family, const ModelConfig& config);
 
 struct HubTensor {
   std::string name;
@@ -38,6 +30,7 @@ struct DialectTensor {
   expr::Expr forward;
   /// Stacked along axis `stack_axis`: element k of that axis is layer first_layer + k. -1: not stacked.
   int stack_axis = -1;
+  int expert_axis = -1;                     ///< experts lie along this axis; -1: none, or one expert by number
   std::optional<std::int64_t> first_layer;  ///< also the layer of a tensor that is not stacked but belongs to one
   bool padded_rows = false;               ///< axis 0 is a padded vocabulary: its size is the target's own
   int row_line = 0;
@@ -54,10 +47,10 @@ struct BindOptions {
   int stack_axis = 0;                     ///< mcore 0, MaxText param_scan_axis
   std::optional<std::int64_t> padded_vocab;  ///< rows after the `vocab` op; required when a row uses it
   bool split_gate_up = false;             ///< mcore singleton_local_shards: `weight_w` and `weight_v`
+  bool stacked_experts = true;            ///< false, mcore singleton_local_shards: the expert's number before the name
 };
 
-/// kUnsupported when every row of the dialect is "-". Aborts never on input: impossible sizes are kUsage.
-[[nodiscard]] Result<Binding> Bind(const FamilyFile& family, const Letters& letters,
-                                   const std::vector<std::string>& conditions, const BindOptions& options);
+/// kUnsupported when every row of the dialect is "-", or when layers of different kinds are to be stacked. Aborts never on input: impossible sizes are kUsage.
+[[nodiscard]] Result<Binding> Bind(const FamilyFile& family, const Model& model, const BindOptions& options);
 
 }  // namespace crossdock::family

@@ -2,6 +2,7 @@
 #include "family/detect.h"
 
 #include <algorithm>
+#include <array>
 
 #include "family/formula.h"
 #include "fmt/format.h"
@@ -22,6 +23,35 @@ std::string Architectures(const std::vector<const FamilyFile*>& families) {
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
   return fmt::format("{}", fmt::join(names, ", "));
+}
+
+/// What tells a Megatron checkpoint's family when nothing names it.
+struct ByFacts {
+  McoreFacts facts;
+  const char* family;
+  const char* why;
+};
+constexpr std::array kByFacts = {
+    ByFacts{{}, "llama", "it has neither q/k norms nor qkv biases"},
+    ByFacts{{.qk_layernorm = true}, "qwen3", "it has q/k norms"},
+    ByFacts{{.qkv_bias = true}, "qwen2", "it has qkv biases"},
+    ByFacts{{.experts = true}, "mixtral", "it has experts, and neither q/k norms nor shared experts"},
+    ByFacts{{.qk_layernorm = true, .experts = true}, "qwen3_moe", "it has q/k norms and experts"},
+    ByFacts{{.qkv_bias = true, .experts = true, .shared_gate = true, .shared_experts = true}, "qwen2_moe", "it has qkv biases and a gated shared expert"},
+    ByFacts{{.experts = true, .mla = true, .shared_experts = true}, "deepseek_v2", "it has multi-latent attention and shared experts"},
+    ByFacts{{.experts = true, .mla = true, .expert_bias = true, .shared_experts = true}, "deepseek_v3", "it has multi-latent attention and a bias of the router"},
+};
+
+std::string Found(const McoreFacts& facts) {
+  std::vector<const char*> found;
+  if (facts.mla) found.push_back("multi-latent attention (linear_kv_up_proj)");
+  if (facts.experts) found.push_back("experts (mlp.router, mlp.experts)");
+  if (facts.shared_experts) found.push_back("shared experts");
+  if (facts.shared_gate) found.push_back("a gate of the shared experts");
+  if (facts.expert_bias) found.push_back("a bias of the router");
+  if (facts.qk_layernorm) found.push_back("q/k norms");
+  if (facts.qkv_bias) found.push_back("qkv biases");
+  return fmt::format("{}", fmt::join(found, " and "));
 }
 
 std::vector<std::string> ArchitecturesOf(const ModelConfig& config) {
@@ -78,18 +108,15 @@ Result<const FamilyFile*> DetectByConfig(const ModelConfig& config, const std::v
 
 Result<const FamilyFile*> DetectByFacts(const McoreFacts& facts, const std::vector<const FamilyFile*>& families, std::string* notice) {
   const char* hint = "name the family with --family, or give a family file with --rules FILE";
-  const char* obstacle = facts.mla       ? "multi-latent attention (linear_kv_up_proj)"
-                         : facts.experts ? "experts (mlp.router, mlp.experts)"
-                         : facts.qk_layernorm && facts.qkv_bias ? "both q/k norms and qkv biases"
-                                                                : nullptr;
-  if (obstacle != nullptr) {
+  const auto row = std::find_if(kByFacts.begin(), kByFacts.end(), [&](const ByFacts& one) { return one.facts == facts; });
+  if (row == kByFacts.end()) {
     return MakeError(ErrorCode::kUnsupported, "the checkpoint names no architecture, and no built-in family has its tensors")
         .WithExpected(fmt::format("one of {}", Names(families)))
-        .WithFound(obstacle)
+        .WithFound(Found(facts))
         .WithHint(hint);
   }
-  const char* name = facts.qk_layernorm ? "qwen3" : facts.qkv_bias ? "qwen2" : "llama";
-  const char* why = facts.qk_layernorm ? "it has q/k norms" : facts.qkv_bias ? "it has qkv biases" : "it has neither q/k norms nor qkv biases";
+  const char* name = row->family;
+  const char* why = row->why;
   const FamilyFile* family = FindFamily(name, families);
   if (family == nullptr) {
     return MakeError(ErrorCode::kUnsupported, fmt::format("the checkpoint looks like {}, which is no known family here", name)).WithHint(hint);

@@ -21,8 +21,12 @@ struct McoreFacts {
   bool qkv_bias = false;
   bool experts = false;
   bool mla = false;
+  bool expert_bias = false;    ///< mlp.router.expert_bias
+  bool shared_gate = false;    ///< mlp.shared_experts.gate_weight
+  bool shared_experts = false;
+  bool operator==(const McoreFacts&) const = default;
 };
-/// q/k norms -> qwen3, qkv bias -> qwen2, else llama; the assumption goes to `notice`.
+/// The family with these tensors, where one is told apart (detect.cc has the table); the assumption goes to `notice`.
 [[nodiscard]] Result<const FamilyFile*> DetectByFacts(const McoreFacts& facts, const std::vector<const FamilyFile*>& families,
                                                       std::string* notice);
 [[nodiscard]] const FamilyFile* FindFamily(std::string_view name, const std::vector<const FamilyFile*>& families);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "family/family_file.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <array>
 #include <set>
@@ -22,7 +24,7 @@ constexpr std::array<std::string_view, 4> kWords = {"hf", "mcore", "maxtext", "t
 bool SameIndex(const Group& a, const Group& b) {
   if (a.index.size() != b.index.size() || a.hub_prefix != b.hub_prefix || a.prefixes != b.prefixes) return false;
   for (std::size_t i = 0; i < a.index.size(); ++i) {
-    if (a.index[i].letter != b.index[i].letter || a.index[i].first != b.index[i].first || a.index[i].last != b.index[i].last) return false;
+    if (a.index[i].letter != b.index[i].letter || a.index[i].first != b.index[i].first || a.index[i].last != b.index[i].last || a.index[i].kind != b.index[i].kind) return false;
   }
   return true;
 }
@@ -48,7 +50,12 @@ void MergeRows(Group& base, const Group& own) {
 FamilyFile Merge(FamilyFile base, FamilyFile own) {
   own.letters.merge(base.letters);        // keys that both have stay as the including file says
   own.conditions.merge(base.conditions);
+  own.layer_kinds.merge(base.layer_kinds);
   own.mcore_flags.merge(base.mcore_flags);
+  own.arguments.merge(base.arguments);
+  own.buffers.insert(own.buffers.end(), base.buffers.begin(), base.buffers.end());
+  own.f32_islands.insert(own.f32_islands.end(), base.f32_islands.begin(), base.f32_islands.end());
+  own.without.insert(own.without.end(), base.without.begin(), base.without.end());
   std::vector<Group> groups = std::move(base.groups);
   for (Group& group : own.groups) {
     const auto place = std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return SameIndex(g, group); });
@@ -88,9 +95,17 @@ class Checker {
       }
       if (!rule.fallback.empty()) CROSSDOCK_RETURN_IF_ERROR(Letters(rule.fallback, 0, {}));
     }
-    for (const auto& [word, rules] : file_.conditions) {
-      CROSSDOCK_RETURN_IF_ERROR(Words(rules));
-      for (const auto& [words, text] : rules) CROSSDOCK_RETURN_IF_ERROR(Readable(text, 0));
+    for (const auto* section : {&file_.conditions, &file_.layer_kinds}) {
+      for (const auto& [word, rules] : *section) {
+        CROSSDOCK_RETURN_IF_ERROR(Words(rules));
+        for (const auto& [words, text] : rules) CROSSDOCK_RETURN_IF_ERROR(Readable(text, 0));
+      }
+    }
+    for (const auto& [word, rules] : file_.layer_kinds) {
+      if (file_.conditions.contains(word)) return Bad(0, fmt::format("\"{}\" is both a condition and a kind of layers", Printable(word)));
+    }
+    for (const std::string& dialect : file_.without) {
+      if (dialect != "mcore" && dialect != "maxtext") return Bad(0, fmt::format("without names \"{}\", which is no dialect", Printable(dialect)));
     }
     if (!file_.when.empty()) CROSSDOCK_RETURN_IF_ERROR(Readable(file_.when, 0));
     for (const Group& group : file_.groups) CROSSDOCK_RETURN_IF_ERROR(OneGroup(group));
@@ -135,6 +150,9 @@ class Checker {
     for (const Group::IndexRange& range : group.index) {
       CROSSDOCK_RETURN_IF_ERROR(Letters(range.first, 0, {}));
       CROSSDOCK_RETURN_IF_ERROR(Letters(range.last, 0, {}));
+      const std::string kind = range.kind.starts_with('!') ? range.kind.substr(1) : range.kind;
+      if (!kind.empty() && !file_.layer_kinds.contains(kind)) return Bad(0, fmt::format("\"{}\" is no kind of layers of the family", Printable(kind)));
+      if (!kind.empty() && range.letter != "l") return Bad(0, "only the index l can be of a kind");
       if (!indices.insert(range.letter).second) return Bad(0, fmt::format("the index \"{}\" is given twice", Printable(range.letter)));
     }
     for (const Row& row : group.rows) CROSSDOCK_RETURN_IF_ERROR(OneRow(group, row, indices));
@@ -144,10 +162,19 @@ class Checker {
   Status OneRow(const Group& group, const Row& row, const std::set<std::string>& indices) const {
     const std::string hub = group.hub_prefix + row.hub;
     std::set<std::string> named;
-    for (const std::string& letter : IndicesOf(hub)) named.insert(letter);
+    for (const std::string& letter : IndicesOf(hub)) {
+      if (indices.contains(letter)) named.insert(letter);
+      if (!indices.contains(letter) && !file_.letters.contains(letter)) return Bad(row.line, fmt::format("{{{}}} is no index of the group", Printable(letter)));
+    }
     if (named != indices) return Bad(row.line, fmt::format("the hub name \"{}\" must name every index of its group", Printable(hub)));
-    const std::string word = row.condition.starts_with('!') ? row.condition.substr(1) : row.condition;
-    if (!word.empty() && !file_.conditions.contains(word)) return Bad(row.line, fmt::format("\"{}\" is no condition of the family", Printable(word)));
+    if (!row.condition.empty()) {
+      const Result<Formula> condition = ParseFormula(row.condition);
+      if (!condition) return Bad(row.line, condition.error().message);
+      for (const std::string& word : NamesOf(*condition)) {
+        if (file_.conditions.contains(word) || (file_.layer_kinds.contains(word) && indices.contains("l"))) continue;
+        return Bad(row.line, fmt::format("\"{}\" is no condition of the family", Printable(word)));
+      }
+    }
     const Result<std::int64_t> sources = GroupCount(row.hub);
     for (std::int64_t i = 0; i < *sources; ++i) {
       for (const std::string& axis : SplitOutside(ExpandGroups(row.shape, i), ',')) CROSSDOCK_RETURN_IF_ERROR(Letters(axis, row.line, {}));
@@ -155,7 +182,7 @@ class Checker {
     for (const auto& [dialect, target] : row.targets) {
       const auto prefix = group.prefixes.find(dialect);
       for (const std::string& letter : IndicesOf((prefix == group.prefixes.end() ? "" : prefix->second) + target.name)) {
-        if (!indices.contains(letter)) return Bad(row.line, fmt::format("{{{}}} is no index of the group", Printable(letter)));
+        if (!indices.contains(letter) && !file_.letters.contains(letter)) return Bad(row.line, fmt::format("{{{}}} is no index of the group", Printable(letter)));
       }
       for (const std::vector<std::string>& ops : target.ops) {
         for (const std::string& op : ops) {
@@ -186,6 +213,10 @@ std::vector<FamilyFile> ParseBuiltin() {
 }
 
 }  // namespace
+
+bool FitsAny(const std::vector<std::string>& patterns, const std::string& name) {
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) { return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0; });
+}
 
 Result<FamilyFile> ParseFamilyFile(std::string_view text, const std::string& path) {
   CROSSDOCK_ASSIGN_OR_RETURN(FamilyFile file, ReadWithIncludes(text, path, 0));

@@ -29,7 +29,7 @@ struct RowTarget {
 
 struct Row {
   std::string hub;                                 ///< pattern with {a,b} groups
-  std::string condition;                           ///< word after '?' ("untied", "!pairs"), or empty
+  std::string condition;                           ///< after '?': "untied", "!pairs", "moe && shared", or empty
   std::string shape;                               ///< "{q,k,k}*d,h"
   std::map<std::string, RowTarget> targets;        ///< dialect -> its side
   int line = 0;
@@ -38,6 +38,7 @@ struct Row {
 struct Group {
   struct IndexRange {
     std::string letter, first, last;               ///< "l in 0..layers": expressions over letters
+    std::string kind;                              ///< "l in 0..layers if moe": only layers of this kind; "!moe": of no such kind
   };
   std::vector<IndexRange> index;
   std::string hub_prefix;
@@ -54,10 +55,20 @@ struct FamilyFile {
   std::map<std::string, LetterRule> letters;
   /// Word -> words of a configuration ("hf", "mcore") -> expression over that configuration.
   std::map<std::string, std::map<std::string, std::string>> conditions;
+  /// Word -> words of a configuration -> expression over it and the layer's number `l`.
+  std::map<std::string, std::map<std::string, std::string>> layer_kinds;
   std::map<std::string, std::string> mcore_flags;  ///< family facts for Megatron's arguments, e.g. qk_layernorm = true
+  /// Megatron's argument -> dotted path of config.json that says the same in the same units, both ways; "!path": the opposite, true where absent.
+  std::map<std::string, std::string> arguments;
+  std::vector<std::string> buffers;                ///< patterns (fnmatch) of hub names without gradient: no moments, no masters
+  std::vector<std::string> f32_islands;            ///< patterns of hub names that stay F32 when parameters are cast
+  std::vector<std::string> without;                ///< dialects that have no such model, whatever the rows say
   std::vector<Group> groups;
   std::string text;                                ///< the file as it stands, for `families NAME`
 };
+
+/// True when a hub name fits one of the patterns.
+[[nodiscard]] bool FitsAny(const std::vector<std::string>& patterns, const std::string& name);
 
 [[nodiscard]] Result<FamilyFile> ParseFamilyFile(std::string_view text, const std::string& path);
 /// The families built into the binary, sorted by name.

@@ -40,8 +40,13 @@ class Reader {
     if (key == "when") return Text(node, key, file.when);
     if (key == "architectures") return Texts(node, key, file.architectures);
     if (key == "letters") return Letters(node, file);
-    if (key == "conditions") return Conditions(node, file);
+    if (key == "conditions") return Conditions(node, "conditions", file.conditions);
+    if (key == "layer_kinds") return Conditions(node, "layer_kinds", file.layer_kinds);
     if (key == "mcore") return Flags(node, file);
+    if (key == "arguments") return Arguments(node, file);
+    if (key == "buffers") return Texts(node, key, file.buffers);
+    if (key == "f32_islands") return Texts(node, key, file.f32_islands);
+    if (key == "without") return Texts(node, key, file.without);
     if (key == "group") return Groups(node, file);
     return At(node, fmt::format("\"{}\" is no key of a family file", Printable(key)));
   }
@@ -84,14 +89,14 @@ class Reader {
     return OkStatus();
   }
 
-  Status Conditions(const toml::node& node, FamilyFile& file) const {
+  Status Conditions(const toml::node& node, std::string_view section, std::map<std::string, std::map<std::string, std::string>>& out) const {
     const auto* table = node.as_table();
-    if (table == nullptr) return At(node, "[conditions] must be a table");
+    if (table == nullptr) return At(node, fmt::format("[{}] must be a table", section));
     for (const auto& [word, rule] : *table) {
       const auto* places = rule.as_table();
       if (places == nullptr) return At(rule, "a condition must be a table such as { hf = \"!tie_word_embeddings\" }");
       for (const auto& [words, text] : *places) {
-        CROSSDOCK_RETURN_IF_ERROR(Text(text, "a condition", file.conditions[std::string(word.str())][std::string(words.str())]));
+        CROSSDOCK_RETURN_IF_ERROR(Text(text, "a condition", out[std::string(word.str())][std::string(words.str())]));
       }
     }
     return OkStatus();
@@ -110,6 +115,13 @@ class Reader {
         CROSSDOCK_RETURN_IF_ERROR(Text(flag, "a flag of [mcore]", out));
       }
     }
+    return OkStatus();
+  }
+
+  Status Arguments(const toml::node& node, FamilyFile& file) const {
+    const auto* table = node.as_table();
+    if (table == nullptr) return At(node, "[arguments] must be a table");
+    for (const auto& [key, path] : *table) CROSSDOCK_RETURN_IF_ERROR(Text(path, "an argument", file.arguments[std::string(key.str())]));
     return OkStatus();
   }
 

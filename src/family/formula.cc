@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "family/formula.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -39,16 +40,21 @@ class Parser {
   }
 
   std::optional<std::string> TakeOperator(int level) {
-    static constexpr std::array<std::array<std::string_view, 4>, 5> kLevels = {
-        {{"||"}, {"&&"}, {"==", "!=", "<", ">"}, {"+", "-"}, {"*", "/"}}};
+    static constexpr std::array<std::array<std::string_view, 7>, 5> kLevels = {
+        {{"||"}, {"&&"}, {"==", "!=", "<=", ">=", "<", ">", "in"}, {"+", "-"}, {"*", "/", "%"}}};
     SkipSpace();
     for (std::string_view op : kLevels[static_cast<std::size_t>(level)]) {
-      if (!op.empty() && text_.substr(at_).starts_with(op)) {
-        at_ += op.size();
-        return std::string(op);
-      }
+      if (op.empty() || !text_.substr(at_).starts_with(op) || !EndsWord(op)) continue;
+      at_ += op.size();
+      return std::string(op);
     }
     return std::nullopt;
+  }
+
+  /// `in` is an operator only where no name begins with it.
+  bool EndsWord(std::string_view op) const {
+    const std::size_t after = at_ + op.size();
+    return op != "in" || after >= text_.size() || !(IsNameStart(text_[after]) || IsDigit(text_[after]));
   }
 
   Result<Formula> Level(int level, int depth) {
@@ -105,14 +111,19 @@ class Parser {
       CROSSDOCK_ASSIGN_OR_RETURN(Formula input, Closed(Level(0, depth + 1)));
       formula.kind = Formula::Kind::kCall;
       formula.inputs.push_back(std::move(input));
+    } else if (at_ < text_.size() && text_[at_] == '[') {
+      ++at_;
+      CROSSDOCK_ASSIGN_OR_RETURN(Formula input, Closed(Level(0, depth + 1), ']'));
+      formula.kind = Formula::Kind::kIndex;
+      formula.inputs.push_back(std::move(input));
     }
     return formula;
   }
 
-  Result<Formula> Closed(Result<Formula> inner) {
+  Result<Formula> Closed(Result<Formula> inner, char end = ')') {
     if (!inner) return inner;
     SkipSpace();
-    if (at_ >= text_.size() || text_[at_] != ')') return Bad(text_, "lacks a closing parenthesis");
+    if (at_ >= text_.size() || text_[at_] != end) return Bad(text_, end == ')' ? "lacks a closing parenthesis" : "lacks a closing bracket");
     ++at_;
     return inner;
   }
@@ -122,7 +133,7 @@ class Parser {
 };
 
 void CollectNames(const Formula& formula, std::vector<std::string>& names) {
-  if (formula.kind == Formula::Kind::kName) names.push_back(formula.text);
+  if (formula.kind == Formula::Kind::kName || formula.kind == Formula::Kind::kIndex) names.push_back(formula.text);
   for (const Formula& input : formula.inputs) CollectNames(input, names);
 }
 
@@ -193,19 +204,6 @@ Result<double> Real(const Formula& f, const LetterMap& letters, std::string_view
   return Bad(whole, "is no number");
 }
 
-/// A literal or the value under a path; null when absent.
-Value Operand(const Formula& f, const Value& config) {
-  if (f.kind == Formula::Kind::kString) return Value(f.text);
-  if (f.kind == Formula::Kind::kName) {
-    if (f.text == "true" || f.text == "false") return Value(f.text == "true");
-    const Value* found = config.FindPath(f.text);
-    return found != nullptr ? *found : Value();
-  }
-  double number = 0;
-  std::from_chars(f.text.data(), f.text.data() + f.text.size(), number);
-  return Value(number);
-}
-
 std::optional<double> NumberOf(const Value& value) {
   if (const double* real = value.as_float()) return *real;
   if (const std::int64_t* whole = value.as_int()) return static_cast<double>(*whole);
@@ -226,30 +224,83 @@ bool Truth(const Value& value) {
   return !value.is_null();
 }
 
-Result<bool> Condition(const Formula& f, const Value& config, std::string_view whole) {
-  if (f.kind == Formula::Kind::kUnary && f.text == "!") {
-    CROSSDOCK_ASSIGN_OR_RETURN(const bool input, Condition(f.inputs[0], config, whole));
-    return !input;
-  }
-  if (f.kind == Formula::Kind::kBinary) {
-    if (f.text == "||" || f.text == "&&") {
-      CROSSDOCK_ASSIGN_OR_RETURN(const bool a, Condition(f.inputs[0], config, whole));
-      CROSSDOCK_ASSIGN_OR_RETURN(const bool b, Condition(f.inputs[1], config, whole));
-      return f.text == "||" ? a || b : a && b;
+/// What a formula over a configuration comes to; null where something is absent.
+class ConfigEvaluator {
+ public:
+  ConfigEvaluator(const Value& config, const LetterMap& locals, std::string_view whole) : config_(config), locals_(locals), whole_(whole) {}
+
+  Result<Value> Run(const Formula& f) const {
+    switch (f.kind) {
+      case Formula::Kind::kString: return Value(f.text);
+      case Formula::Kind::kName: return Named(f.text);
+      case Formula::Kind::kNumber: {
+        double number = 0;
+        std::from_chars(f.text.data(), f.text.data() + f.text.size(), number);
+        return Value(number);
+      }
+      case Formula::Kind::kIndex: {
+        CROSSDOCK_ASSIGN_OR_RETURN(const Value at, Run(f.inputs[0]));
+        return Element(Named(f.text), at);
+      }
+      case Formula::Kind::kUnary: {
+        CROSSDOCK_ASSIGN_OR_RETURN(const Value input, Run(f.inputs[0]));
+        if (f.text == "!") return Value(!Truth(input));
+        const std::optional<double> number = NumberOf(input);
+        return number ? Value(-*number) : Value();
+      }
+      case Formula::Kind::kBinary: return Binary(f);
+      case Formula::Kind::kCall: break;
     }
-    if (!f.inputs[0].inputs.empty() || !f.inputs[1].inputs.empty()) return Bad(whole, "compares more than names and constants");
-    const Value a = Operand(f.inputs[0], config);
-    const Value b = Operand(f.inputs[1], config);
-    if (f.text == "==") return Same(a, b);
-    if (f.text == "!=") return !Same(a, b);
+    return Bad(whole_, "is no condition");
+  }
+
+ private:
+  Value Named(const std::string& name) const {
+    if (name == "true" || name == "false") return Value(name == "true");
+    if (const auto local = locals_.find(name); local != locals_.end()) return Value(local->second);
+    const Value* found = config_.FindPath(name);
+    return found != nullptr ? *found : Value();
+  }
+
+  static Value Element(const Value& list, const Value& at) {
+    const ValueList* items = list.as_sequence();
+    const std::optional<double> index = NumberOf(at);
+    if (items == nullptr || !index || *index < 0 || *index >= static_cast<double>(items->size())) return {};
+    return (*items)[static_cast<std::size_t>(*index)];
+  }
+
+  static bool Contains(const Value& list, const Value& item) {
+    const ValueList* items = list.as_sequence();
+    return items != nullptr && std::any_of(items->begin(), items->end(), [&](const Value& one) { return Same(one, item); });
+  }
+
+  Result<Value> Binary(const Formula& f) const {
+    CROSSDOCK_ASSIGN_OR_RETURN(const Value a, Run(f.inputs[0]));
+    CROSSDOCK_ASSIGN_OR_RETURN(const Value b, Run(f.inputs[1]));
+    if (f.text == "||") return Value(Truth(a) || Truth(b));
+    if (f.text == "&&") return Value(Truth(a) && Truth(b));
+    if (f.text == "==") return Value(Same(a, b));
+    if (f.text == "!=") return Value(!Same(a, b));
+    if (f.text == "in") return Value(Contains(b, a));
     const std::optional<double> x = NumberOf(a);
     const std::optional<double> y = NumberOf(b);
-    if (f.text == "<") return x && y && *x < *y;
-    if (f.text == ">") return x && y && *x > *y;
+    const bool known = x && y;
+    if (f.text == "<") return Value(known && *x < *y);
+    if (f.text == ">") return Value(known && *x > *y);
+    if (f.text == "<=") return Value(known && *x <= *y);
+    if (f.text == ">=") return Value(known && *x >= *y);
+    if (!known) return Value();
+    if (f.text == "+") return Value(*x + *y);
+    if (f.text == "-") return Value(*x - *y);
+    if (f.text == "*") return Value(*x * *y);
+    if (*y == 0) return Value();
+    return Value(f.text == "%" ? std::fmod(*x, *y) : *x / *y);
   }
-  if (!f.inputs.empty()) return Bad(whole, "is no condition");
-  return Truth(Operand(f, config));
-}
+
+  const Value& config_;
+  const LetterMap& locals_;
+  std::string_view whole_;
+};
 
 }  // namespace
 
@@ -273,9 +324,10 @@ Result<double> EvaluateReal(std::string_view text, const LetterMap& letters) {
   return value;
 }
 
-Result<bool> EvaluateCondition(std::string_view text, const Value& config) {
+Result<bool> EvaluateCondition(std::string_view text, const Value& config, const LetterMap& locals) {
   CROSSDOCK_ASSIGN_OR_RETURN(const Formula formula, ParseFormula(text));
-  return Condition(formula, config, text);
+  CROSSDOCK_ASSIGN_OR_RETURN(const Value value, ConfigEvaluator(config, locals, text).Run(formula));
+  return Truth(value);
 }
 
 }  // namespace crossdock::family

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file  Formulas of family files: integers over letters ("q*d", "h/q"), factors ("1/sqrt(d)"), and conditions over
 /// a configuration ("!tie_word_embeddings", "rope_scaling.rope_type == 'llama3'").
-/// Grammar: || over && over == != < > over + - over * / over unary ! - over numbers, 'strings', names, sqrt(x), (x).
+/// Grammar: || over && over == != <= >= < > in over + - over * / % over unary ! - over numbers, 'strings', names, name[x], sqrt(x), (x).
 /// Errors: kUsage for a formula that cannot be read or evaluated; division must be exact where integers are wanted.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace crossdock::family {
 
 /// The parsed form; immutable.
 struct Formula {
-  enum class Kind : std::uint8_t { kNumber, kString, kName, kCall, kUnary, kBinary };
+  enum class Kind : std::uint8_t { kNumber, kString, kName, kCall, kIndex, kUnary, kBinary };
   Kind kind = Kind::kNumber;
   std::string text;                       ///< operator, name, or the literal as written
   std::vector<Formula> inputs;
@@ -31,7 +31,8 @@ struct Formula {
 
 [[nodiscard]] Result<std::int64_t> EvaluateInteger(std::string_view text, const std::map<std::string, std::int64_t>& letters);
 [[nodiscard]] Result<double> EvaluateReal(std::string_view text, const std::map<std::string, std::int64_t>& letters);
-/// Names are dotted paths; absent ones and null are false, and equal to nothing.
-[[nodiscard]] Result<bool> EvaluateCondition(std::string_view text, const Value& config);
+/// Names are those of `locals`, else dotted paths; absent ones and null are false, and equal to nothing. `x in list`,
+/// `list[x]`, and `%` are for what a configuration says layer by layer.
+[[nodiscard]] Result<bool> EvaluateCondition(std::string_view text, const Value& config, const std::map<std::string, std::int64_t>& locals = {});
 
 }  // namespace crossdock::family

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "family/row_syntax.h"
 
+#include "family/formula.h"
 #include "family/rule_ops.h"
 #include "fmt/format.h"
 
@@ -92,14 +93,23 @@ std::string ExpandGroups(std::string_view pattern, std::int64_t at) {
   return out += pattern.substr(copied);
 }
 
-std::string FillIndices(std::string_view pattern, const std::map<std::string, std::int64_t>& indices) {
+std::string FillIndices(std::string_view pattern, const std::map<std::string, std::int64_t>& indices,
+                        const std::map<std::string, std::int64_t>& letters) {
   std::string out;
   std::size_t copied = 0;
   ForEachGroup(pattern, [&](std::string_view group, std::size_t begin, std::size_t end) {
-    const auto index = indices.find(std::string(group));
-    if (index == indices.end()) return;
+    std::int64_t number = 0;
+    if (const auto index = indices.find(std::string(group)); index != indices.end()) {
+      number = index->second;
+    } else {
+      std::map<std::string, std::int64_t> all = indices;
+      all.insert(letters.begin(), letters.end());
+      const Result<std::int64_t> value = EvaluateInteger(group, all);
+      if (!value) return;
+      number = *value;
+    }
     out += pattern.substr(copied, begin - copied);
-    out += std::to_string(index->second);
+    out += std::to_string(number);
     copied = end;
   });
   return out += pattern.substr(copied);
@@ -108,7 +118,10 @@ std::string FillIndices(std::string_view pattern, const std::map<std::string, st
 std::vector<std::string> IndicesOf(std::string_view pattern) {
   std::vector<std::string> letters;
   ForEachGroup(pattern, [&](std::string_view group, std::size_t, std::size_t) {
-    if (Members(group).size() == 1) letters.emplace_back(group);
+    if (Members(group).size() != 1) return;
+    const Result<Formula> formula = ParseFormula(group);
+    if (!formula) return letters.emplace_back(group), void();
+    for (std::string& name : NamesOf(*formula)) letters.push_back(std::move(name));
   });
   return letters;
 }
@@ -152,7 +165,10 @@ Result<std::vector<Group::IndexRange>> ParseIndex(std::string_view text) {
     if (in == std::string::npos || dots == std::string::npos || dots < in) {
       return Bad(fmt::format("the index \"{}\" is not of the form \"l in 0..layers\"", Printable(part)));
     }
-    Group::IndexRange range{Trim(part.substr(0, in)), Trim(part.substr(in + 4, dots - in - 4)), Trim(part.substr(dots + 2))};
+    const std::size_t condition = part.find(" if ", dots);
+    const std::size_t end = condition == std::string::npos ? part.size() : condition;
+    Group::IndexRange range{Trim(part.substr(0, in)), Trim(part.substr(in + 4, dots - in - 4)), Trim(part.substr(dots + 2, end - dots - 2)), {}};
+    if (condition != std::string::npos) range.kind = Trim(part.substr(condition + 4));
     if (range.letter.empty()) return Bad("an index has no letter");
     ranges.push_back(std::move(range));
   }

@@ -20,9 +20,11 @@ namespace crossdock::family {
 [[nodiscard]] Result<std::int64_t> GroupCount(std::string_view pattern);
 /// The `at`-th of them: every group replaced by its `at`-th member. {l} stays. REQUIRES: GroupCount succeeded.
 [[nodiscard]] std::string ExpandGroups(std::string_view pattern, std::int64_t at);
-/// {l} replaced by its number. REQUIRES: balanced braces.
-[[nodiscard]] std::string FillIndices(std::string_view pattern, const std::map<std::string, std::int64_t>& indices);
-/// The letters of {l} placeholders in a pattern.
+/// {l} replaced by its number, {layers+i} by what the formula over indices and letters gives; a name that is neither stays.
+/// REQUIRES: balanced braces.
+[[nodiscard]] std::string FillIndices(std::string_view pattern, const std::map<std::string, std::int64_t>& indices,
+                                      const std::map<std::string, std::int64_t>& letters = {});
+/// The names in {l} and {layers+i} placeholders of a pattern, letters included.
 [[nodiscard]] std::vector<std::string> IndicesOf(std::string_view pattern);
 
 /// Splits at `separator` outside of braces and parentheses, and trims.
@@ -31,7 +33,7 @@ namespace crossdock::family {
 
 /// "name : op, op" or "name : {op, op|op}" with `targets` names. The table of operations is in rule_ops.h.
 [[nodiscard]] Result<RowTarget> ParseTarget(std::string_view column, std::int64_t sources);
-/// "l in 0..layers, e in 0..experts".
+/// "l in 0..layers if moe, e in 0..experts".
 [[nodiscard]] Result<std::vector<Group::IndexRange>> ParseIndex(std::string_view text);
 
 }  // namespace crossdock::family

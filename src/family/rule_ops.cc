@@ -17,7 +17,12 @@ using expr::Expr;
 constexpr std::array kOps = {
     OpInfo{"id", 0, Argument::kNone},           OpInfo{"col", 0, Argument::kNone},
     OpInfo{"row", 0, Argument::kNone},          OpInfo{"vocab", 0, Argument::kNone},
-    OpInfo{"qkv", 3, Argument::kNone},          OpInfo{"gate_up", 2, Argument::kNone},
+    OpInfo{"qkv", 3, Argument::kOptional},      OpInfo{"gate_up", 2, Argument::kNone},
+    OpInfo{"qkv_cat", 0, Argument::kOptional},  OpInfo{"gate_up_E", 0, Argument::kNone},
+    OpInfo{"gate_up_T", 0, Argument::kNone},    OpInfo{"gate_up_pair", 0, Argument::kNone},
+    OpInfo{"row_E", 0, Argument::kNone},        OpInfo{"row_T", 0, Argument::kNone},
+    OpInfo{"id_E", 0, Argument::kNone},         OpInfo{"halves", 0, Argument::kNone},
+    OpInfo{"plus1", 0, Argument::kNone},
     OpInfo{"T", 0, Argument::kNone},            OpInfo{"heads", 0, Argument::kOptional},
     OpInfo{"heads_out", 0, Argument::kOptional}, OpInfo{"heads_b", 0, Argument::kOptional},
     OpInfo{"rope_pair", 0, Argument::kOptional}, OpInfo{"scale", 0, Argument::kRequired},
@@ -69,10 +74,9 @@ Result<Expr> Vocab(const Expr& in, const OpContext& context) {
 }
 
 /// Group by group: the query heads of a key head, the key head, the value head. Weights [n d, h] and biases [n d].
-Result<Expr> Qkv(const std::vector<Expr>& in, const Letters& letters) {
-  CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t d, EvaluateInteger("d", letters));
+Result<Expr> Qkv(const std::vector<Expr>& in, std::int64_t d) {
   const Shape& key = in[1]->shape;
-  if (key.empty() || key[0] % d != 0 || key[0] == 0 || in[0]->shape.empty() || in[0]->shape[0] % key[0] != 0) {
+  if (d < 1 || key.empty() || key[0] % d != 0 || key[0] == 0 || in[0]->shape.empty() || in[0]->shape[0] % key[0] != 0) {
     return WrongShape("qkv", in[0]->shape, fmt::format("query rows to be a multiple of the key rows of {}", ToString(key)));
   }
   const std::int64_t groups = key[0] / d;
@@ -86,6 +90,76 @@ Result<Expr> Qkv(const std::vector<Expr>& in, const Letters& letters) {
   flat[0] = joined->shape[0] * joined->shape[1];
   CROSSDOCK_ASSIGN_OR_RETURN(const Expr whole, expr::Reshape(joined, flat));
   return expr::Shard(whole, 0);
+}
+
+/// [Q; K; V] whole, as some hubs keep it, to the order of `qkv`. `heads`: of q, k and v alike; 0 = the letters q and k.
+Result<Expr> QkvCat(const Expr& in, std::int64_t heads, const Letters& letters) {
+  std::int64_t query = heads;
+  std::int64_t key = heads;
+  if (heads == 0) {
+    CROSSDOCK_ASSIGN_OR_RETURN(query, EvaluateInteger("q", letters));
+    CROSSDOCK_ASSIGN_OR_RETURN(key, EvaluateInteger("k", letters));
+  }
+  const std::int64_t all = query + 2 * key;
+  if (in->shape.empty() || all < 1 || in->shape[0] % all != 0) {
+    return WrongShape("qkv_cat", in->shape, fmt::format("axis 0 to hold {} query heads and twice {} key heads", query, key));
+  }
+  const std::int64_t d = in->shape[0] / all;
+  std::vector<Expr> parts;
+  std::int64_t at = 0;
+  for (const std::int64_t count : {query, key, key}) {
+    Box box = Box::Whole(in->shape);
+    box.offsets[0] = at;
+    box.sizes[0] = count * d;
+    at += count * d;
+    CROSSDOCK_ASSIGN_OR_RETURN(Expr part, expr::Slice(in, std::move(box)));
+    parts.push_back(std::move(part));
+  }
+  return Qkv(parts, d);
+}
+
+/// Two halves along `axis`, each cut on its own.
+Result<Expr> Halves(std::string_view op, const Expr& in, std::size_t axis) {
+  if (in->shape.size() <= axis || in->shape[axis] % 2 != 0) return WrongShape(op, in->shape, fmt::format("axis {} to be two halves", axis));
+  std::vector<Expr> halves;
+  for (const std::int64_t half : {0, 1}) {
+    Box box = Box::Whole(in->shape);
+    box.sizes[axis] /= 2;
+    box.offsets[axis] = half * box.sizes[axis];
+    CROSSDOCK_ASSIGN_OR_RETURN(Expr part, expr::Slice(in, std::move(box)));
+    halves.push_back(expr::Shard(part, static_cast<int>(axis)));
+  }
+  return expr::Concat(std::move(halves), static_cast<int>(axis));
+}
+
+/// gpt-oss: gate and up alternate along the last axis. [E, h, 2m] -> [E, 2m, h], biases [E, 2m] -> [E, 2m]; gate first.
+Result<Expr> Pairs(const Expr& in) {
+  const std::size_t rank = in->shape.size();
+  if (rank < 2 || rank > 3 || in->shape[rank - 1] % 2 != 0) return WrongShape("gate_up_pair", in->shape, "[E, h, 2m] or [E, 2m]");
+  const std::int64_t m = in->shape[rank - 1] / 2;
+  Shape split = in->shape;
+  split[rank - 1] = m;
+  split.push_back(2);
+  CROSSDOCK_ASSIGN_OR_RETURN(const Expr pairs, expr::Reshape(in, split));
+  CROSSDOCK_ASSIGN_OR_RETURN(const Expr apart, expr::Transpose(pairs, rank == 3 ? std::vector<int>{0, 3, 2, 1} : std::vector<int>{0, 2, 1}));
+  Shape joined = apart->shape;
+  joined[1] = 2 * m;
+  joined.erase(2);
+  return expr::Reshape(expr::Shard(apart, 2), joined);
+}
+
+/// Experts in one tensor: axis 0 counts them.
+Result<Expr> Experts(const std::string& op, const Expr& in) {
+  if (op == "gate_up_pair") return Pairs(in);
+  if (op == "id_E") return in;
+  Expr matrix = in;
+  if (op.ends_with("_T")) {
+    if (in->shape.size() != 3) return WrongShape(op, in->shape, "3 axes");
+    CROSSDOCK_ASSIGN_OR_RETURN(matrix, expr::Transpose(in, {0, 2, 1}));
+  }
+  if (op.starts_with("gate_up")) return Halves(op, matrix, 1);
+  if (matrix->shape.size() != 3) return WrongShape(op, in->shape, "3 axes");
+  return expr::Shard(matrix, 2);
 }
 
 /// Half order -> pairs inside each head: out[2j] = x[j], out[2j + 1] = x[d/2 + j], along an axis of whole heads.
@@ -110,6 +184,7 @@ struct Chain {
   Expr expr;
   std::size_t head_axis = 0;
   bool padded_rows = false;
+  bool experts = false;
 };
 
 Status ApplyHeads(const Call& call, std::int64_t d, Chain& chain) {
@@ -149,6 +224,27 @@ Status ApplyOne(const Call& call, const OpContext& context, Chain& chain) {
     CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, expr::Scale(chain.expr, factor));
     return OkStatus();
   }
+  if (call.name == "plus1") {
+    CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, expr::Offset(chain.expr, 1.0));
+    return OkStatus();
+  }
+  if (call.name == "halves") {
+    CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, Halves(call.name, chain.expr, 0));
+    return OkStatus();
+  }
+  if (call.name == "qkv_cat") {
+    std::int64_t heads = 0;
+    if (!call.argument.empty()) {
+      CROSSDOCK_ASSIGN_OR_RETURN(heads, EvaluateInteger(call.argument, *context.letters));
+    }
+    CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, QkvCat(chain.expr, heads, *context.letters));
+    return OkStatus();
+  }
+  if (call.name.starts_with("gate_up_") || call.name.ends_with("_E") || call.name == "row_T") {
+    CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, Experts(call.name, chain.expr));
+    chain.experts = true;
+    return OkStatus();
+  }
   CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t d, EvaluateInteger(call.argument.empty() ? "d" : call.argument, *context.letters));
   if (call.name == "rope_pair") {
     CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, RopePair(chain.expr, chain.head_axis, d));
@@ -157,9 +253,11 @@ Status ApplyOne(const Call& call, const OpContext& context, Chain& chain) {
   return ApplyHeads(call, d, chain);
 }
 
-Result<std::vector<Chain>> Start(const std::string& op, const std::vector<Expr>& inputs, const OpContext& context, bool split_halves) {
+Result<std::vector<Chain>> Start(const Call& call, const std::vector<Expr>& inputs, const OpContext& context, bool split_halves) {
+  const std::string& op = call.name;
   if (op == "qkv") {
-    CROSSDOCK_ASSIGN_OR_RETURN(Expr joined, Qkv(inputs, *context.letters));
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t d, EvaluateInteger(call.argument.empty() ? "d" : call.argument, *context.letters));
+    CROSSDOCK_ASSIGN_OR_RETURN(Expr joined, Qkv(inputs, d));
     return std::vector<Chain>{{std::move(joined)}};
   }
   std::vector<Expr> halves;
@@ -197,7 +295,7 @@ Result<std::vector<OpOutput>> ApplyOps(const std::vector<std::string>& ops, cons
   std::size_t next = 0;
   CROSSDOCK_ASSIGN_OR_RETURN(const OpInfo first, FindOp(ops.front()));
   if (first.joins != 0) {
-    CROSSDOCK_ASSIGN_OR_RETURN(chains, Start(std::string(first.name), inputs, context, split_halves && first.name == "gate_up"));
+    CROSSDOCK_ASSIGN_OR_RETURN(chains, Start(SplitCall(ops.front()), inputs, context, split_halves && first.name == "gate_up"));
     next = 1;
   } else {
     CROSSDOCK_CHECK(inputs.size() == 1);
@@ -208,7 +306,7 @@ Result<std::vector<OpOutput>> ApplyOps(const std::vector<std::string>& ops, cons
     for (std::size_t i = next; i < ops.size(); ++i) {
       CROSSDOCK_RETURN_IF_ERROR(ApplyOne(SplitCall(ops[i]), context, chain));
     }
-    outputs.push_back({std::move(chain.expr), chain.padded_rows});
+    outputs.push_back({std::move(chain.expr), chain.padded_rows, chain.experts});
   }
   return outputs;
 }

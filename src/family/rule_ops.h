@@ -32,6 +32,7 @@ struct OpContext {
 struct OpOutput {
   expr::Expr expr;
   bool padded_rows = false;            ///< the vocab operation was applied
+  bool experts = false;                ///< axis 0 counts experts: the hub keeps them in one tensor
 };
 
 /// Applies a chain. With `split_halves`, gate_up gives two outputs instead of one.

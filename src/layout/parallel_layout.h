@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,8 @@ namespace crossdock::layout {
 struct ParallelLayout {
   int tp = 1;
   int pp = 1;
+  int ep = 1;                                               ///< expert-parallel ranks: each holds E / ep experts, in order
+  int etp = 0;                                              ///< tensor-parallel ranks of an expert; 0: as many as tp
   std::vector<std::int64_t> pipeline_layers;                ///< explicit layers of each stage, or empty
   std::optional<std::int64_t> first_stage_layers;           ///< decoder_first_pipeline_num_layers
   std::optional<std::int64_t> last_stage_layers;            ///< decoder_last_pipeline_num_layers
@@ -23,6 +26,10 @@ struct ParallelLayout {
   bool account_for_embedding = false;                       ///< the embedding counts as a layer when layers are divided
   bool account_for_loss = false;
   bool operator==(const ParallelLayout&) const = default;
+
+  [[nodiscard]] int expert_tp() const { return etp > 0 ? etp : tp; }
+  /// The fewest ranks of a stage on which both divisions are whole: dense tensors count tp, experts ep * expert_tp().
+  [[nodiscard]] int ranks_per_stage() const { return std::lcm(tp, ep * expert_tp()); }
 };
 
 }  // namespace crossdock::layout

@@ -269,7 +269,7 @@ std::vector<std::int64_t> StageMap::Counts() const {
 }
 
 Result<StageMap> MakeStageMap(const ParallelLayout& layout, std::int64_t layers) {
-  for (const auto& [flag, value] : {std::pair{"--tp", layout.tp}, std::pair{"--pp", layout.pp}, std::pair{"--vpp", layout.vpp}}) {
+  for (const auto& [flag, value] : {std::pair{"--tp", layout.tp}, std::pair{"--pp", layout.pp}, std::pair{"--vpp", layout.vpp}, std::pair{"--ep", layout.ep}, std::pair{"--etp", layout.expert_tp()}}) {
     if (value < 1) {
       return MakeError(ErrorCode::kUsage, fmt::format("{} must be at least 1", flag)).WithFound(fmt::format("{}", value));
     }

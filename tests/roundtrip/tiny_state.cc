@@ -70,11 +70,10 @@ Status WriteTinyState(io::Storage& storage, const std::string& dir, const TinyFa
   const family::FamilyFile* family = family::FindFamily(wanted.family, all);
   if (family == nullptr) return MakeError(ErrorCode::kUsage, "no such family");
   const Value config = ConfigOf(*family, wanted.tied);
-  CROSSDOCK_ASSIGN_OR_RETURN(const family::Letters letters, family::EvaluateLetters(*family, {"hf", config}));
-  CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> conditions, family::EvaluateConditions(*family, {"hf", config}));
+  CROSSDOCK_ASSIGN_OR_RETURN(const family::Model model, family::EvaluateModel(*family, {"hf", config}));
   family::BindOptions options;
   options.dialect = "hf";
-  CROSSDOCK_ASSIGN_OR_RETURN(const family::Binding binding, family::Bind(*family, letters, conditions, options));
+  CROSSDOCK_ASSIGN_OR_RETURN(const family::Binding binding, family::Bind(*family, model, options));
   Writer writer;
   std::uint32_t number = 0;
   for (const family::HubTensor& tensor : binding.hub) {

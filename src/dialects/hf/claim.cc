@@ -128,11 +128,10 @@ Result<Reading> StartReading(const Catalog& source, const ReadOptions& options, 
   if (!quantization) return std::move(quantization).error().WithPath(source.root + "/config.json");
   reading.quantization = std::move(quantization).value();
   reading.quantization.allow_unscaled = options.allow_unscaled_fp8;
-  CROSSDOCK_ASSIGN_OR_RETURN(hub.letters, family::EvaluateLetters(*hub.family, hub.config));
-  CROSSDOCK_ASSIGN_OR_RETURN(hub.conditions, family::EvaluateConditions(*hub.family, hub.config));
+  CROSSDOCK_ASSIGN_OR_RETURN(hub.model, family::EvaluateModel(*hub.family, hub.config));
   family::BindOptions bind;
   bind.dialect = "hf";
-  CROSSDOCK_ASSIGN_OR_RETURN(reading.binding, family::Bind(*hub.family, hub.letters, hub.conditions, bind));
+  CROSSDOCK_ASSIGN_OR_RETURN(reading.binding, family::Bind(*hub.family, hub.model, bind));
   for (const family::HubTensor& tensor : reading.binding.hub) hub.order.push_back(tensor.name);
   for (const SideFile& file : source.side_files) hub.side_files.push_back(file);
   hub.notices.insert(hub.notices.begin(), source.notices.begin(), source.notices.end());
@@ -149,11 +148,10 @@ Result<std::vector<std::string>> NamesOfFamily(const Catalog& source, const Read
     return NoConfig(source);
   }
   CROSSDOCK_ASSIGN_OR_RETURN(const family::FamilyFile* family, ChooseFamily(options, config));
-  CROSSDOCK_ASSIGN_OR_RETURN(const family::Letters letters, family::EvaluateLetters(*family, config));
-  CROSSDOCK_ASSIGN_OR_RETURN(const auto conditions, family::EvaluateConditions(*family, config));
+  CROSSDOCK_ASSIGN_OR_RETURN(const family::Model model, family::EvaluateModel(*family, config));
   family::BindOptions bind;
   bind.dialect = "hf";
-  CROSSDOCK_ASSIGN_OR_RETURN(const family::Binding binding, family::Bind(*family, letters, conditions, bind));
+  CROSSDOCK_ASSIGN_OR_RETURN(const family::Binding binding, family::Bind(*family, model, bind));
   std::vector<std::string> names;
   for (const family::HubTensor& tensor : binding.hub) names.push_back(tensor.name);
   if (std::find(names.begin(), names.end(), kHead) == names.end()) names.emplace_back(kHead);
@@ -215,7 +213,7 @@ Status ClaimParams(Reading* reading) {
 
 void SortOutRest(Reading* reading, bool allow_unknown) {
   const Catalog& source = *reading->source;
-  const auto& conditions = reading->hub.conditions;
+  const auto& conditions = reading->hub.model.conditions;
   const bool untied = std::find(conditions.begin(), conditions.end(), "untied") != conditions.end();
   for (std::size_t i = 0; i < source.entries.size(); ++i) {
     if (reading->claimed[i]) continue;

@@ -69,7 +69,7 @@ class Patcher {
   Result<ConfigResult> Run(DType param_dtype) {
     const Value before = result_.config;
     DropQuantization(before);
-    CROSSDOCK_RETURN_IF_ERROR(PatchLetters(*hub_.family, hub_.letters, &result_.config));
+    CROSSDOCK_RETURN_IF_ERROR(PatchLetters(*hub_.family, hub_.model.letters, &result_.config));
     CROSSDOCK_RETURN_IF_ERROR(PatchRope());
     for (const char* key : kOverruling) {
       const Value* mine = own_.Find(key);

@@ -33,7 +33,7 @@ constexpr std::array kConfigFields = {
     FieldRule{"rope_parameters.partial_rotary_factor", kFraction},
     FieldRule{"partial_rotary_factor", kFraction},
     FieldRule{"max_position_embeddings", kCount},
-    FieldRule{"sliding_window", kCount},
+    FieldRule{"sliding_window", kNotNegative},  // 0: none, as transformers writes it where use_sliding_window is off
     FieldRule{"use_sliding_window", kFlag},
     FieldRule{"max_window_layers", kNotNegative},
     FieldRule{"tie_word_embeddings", kFlag},
@@ -52,6 +52,7 @@ bool Fits(const Value& value, FieldKind kind) {
     case kNotNegative: return finite && *number >= 0;
     case kFraction: return finite && *number > 0 && *number <= 1;
     case kCount: return finite && *number >= 1 && std::trunc(*number) >= *number;
+    case kWhole: return finite && *number >= 0 && std::trunc(*number) >= *number;
     case kFlag: return value.as_bool() != nullptr;
     case kText: return value.as_string() != nullptr;
     case kTable: return value.as_dict() != nullptr;
@@ -65,6 +66,7 @@ std::string_view Describe(FieldKind kind) {
     case kNotNegative: return "a number of at least 0";
     case kFraction: return "a number above 0 and at most 1";
     case kCount: return "a whole number of at least 1";
+    case kWhole: return "a whole number of at least 0";
     case kFlag: return "true or false";
     case kText: return "a text";
     case kTable: return "an object";

@@ -20,6 +20,7 @@ enum class FieldKind : std::uint8_t {
   kNotNegative,  ///< a finite number of at least 0
   kFraction,     ///< above 0 and at most 1
   kCount,        ///< a whole number of at least 1
+  kWhole,        ///< a whole number of at least 0
   kFlag,         ///< true or false
   kText,
   kTable,        ///< an object

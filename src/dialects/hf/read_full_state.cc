@@ -121,7 +121,7 @@ void LeaveTiedOptimizer(Reading* reading) {
 }
 
 bool HoldsTiedHead(const Reading& reading) {
-  const auto& words = reading.hub.conditions;
+  const auto& words = reading.hub.model.conditions;
   return std::find(words.begin(), words.end(), "untied") == words.end() && FindTensor(*reading.source, kParamPrefix, kHead) >= 0;
 }
 

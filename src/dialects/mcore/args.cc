@@ -97,6 +97,8 @@ std::optional<StoredArgs> ReadRunConfig(const Catalog& catalog) {
 Status CheckExpressible(const Value& args, const family::FamilyFile& family, const std::string& origin) {
   CROSSDOCK_RETURN_IF_ERROR(hf::CheckFields(args, kNumbers, origin));
   for (const Obstacle& obstacle : kFlagObstacles) {
+    const auto said = family.mcore_flags.find(std::string(obstacle.setting));
+    if (said != family.mcore_flags.end() && said->second == "true") continue;
     if (args.GetBool(obstacle.setting).value_or(false)) return Inexpressible(family, origin, obstacle.setting, "True", obstacle.meaning);
   }
   const auto other_text = [&](std::string_view setting, std::string_view wanted) {
@@ -107,10 +109,12 @@ Status CheckExpressible(const Value& args, const family::FamilyFile& family, con
   if (const auto position = other_text("position_embedding_type", "rope")) {
     return Inexpressible(family, origin, "position_embedding_type", Printable(*position), "another position embedding than rotary");
   }
-  if (const auto rope = other_text("rope_type", "rope")) return Inexpressible(family, origin, "rope_type", Printable(*rope), "a rotary scaling without a rule");
+  const bool latent = family.mcore_flags.contains("multi_latent_attention");  // which knows yarn
+  if (const auto rope = other_text("rope_type", "rope"); rope && !(latent && *rope == "yarn")) return Inexpressible(family, origin, "rope_type", Printable(*rope), "a rotary scaling without a rule");
   if (args.GetBool("swiglu") == false) return Inexpressible(family, origin, "swiglu", "False", "an MLP without a gate");
   for (std::string_view setting : {"num_experts", "mtp_num_layers"}) {
     const Value* value = args.Find(setting);
+    if (setting == "num_experts" && family.letters.contains("experts")) continue;
     if (value != nullptr && args.GetInt(setting).value_or(0) != 0) return Inexpressible(family, origin, setting, Shown(*value), "layers that a dense family lacks");
   }
   return OkStatus();

@@ -35,8 +35,7 @@ struct StoredArgs {
 
 /// The arguments that describe the architecture, from a configuration in either dialect's words. With "mcore" words
 /// they are passed on. kUnsupported for what Megatron has no argument for (rope types, activations, biases).
-[[nodiscard]] Result<Value> ArgsFromConfig(const family::FamilyFile& family, const family::Letters& letters,
-                                           const std::vector<std::string>& conditions, const family::ModelConfig& config);
+[[nodiscard]] Result<Value> ArgsFromConfig(const family::FamilyFile& family, const family::Model& model, const family::ModelConfig& config);
 
 /// "--set ARG=VALUE": True, False, None, a number, else a string.
 [[nodiscard]] Value ParseArgument(std::string_view text);

@@ -16,7 +16,9 @@ constexpr std::array kArchitecture = {
     "max_position_embeddings", "seq_length", "position_embedding_type", "rotary_base", "rotary_percent", "rotary_interleaved",
     "rotary_seq_len_interpolation_factor", "use_rope_scaling", "rope_scaling_factor", "normalization", "layernorm_epsilon", "norm_epsilon",
     "swiglu", "squared_relu", "add_bias_linear", "add_qkv_bias", "qk_layernorm", "untie_embeddings_and_output_weights", "window_size",
-    "attention_dropout", "hidden_dropout", "apply_query_key_layer_scaling", "softmax_scale", "tokenizer_type", "tokenizer_model"};
+    "attention_dropout", "hidden_dropout", "apply_query_key_layer_scaling", "softmax_scale", "tokenizer_type", "tokenizer_model",
+    "rope_type", "rotary_scaling_factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
+    "moe_layer_freq"};
 
 /// Llama 3's rotary scaling as Megatron has it: these are constants there, only the factor is an argument.
 struct Llama3Constant {
@@ -37,7 +39,25 @@ Value WholeIfPossible(double value) {
   return Value(value);
 }
 
-Status SetRope(const Value& config, Value* args) {
+/// Multi-latent attention has a rotary embedding of its own, which knows yarn (megatron-core 0.19.2, MLATransformerConfig).
+bool SetLatentRope(const hf::Rope& rope, Value* args) {
+  if (rope.type != "default" && rope.type != "yarn") return false;
+  args->Set("rope_type", Value(rope.type == "yarn" ? "yarn" : "rope"));
+  if (rope.type == "default") return true;
+  constexpr std::pair<const char*, const char*> kFactors[] = {{"factor", "rotary_scaling_factor"}, {"original_max_position_embeddings", "original_max_position_embeddings"},
+                                                              {"beta_fast", "beta_fast"}, {"beta_slow", "beta_slow"}, {"mscale", "mscale"}, {"mscale_all_dim", "mscale_all_dim"}};
+  for (const auto& [field, name] : kFactors) {
+    if (const Value* value = rope.factors.Find(field); value != nullptr && !value->is_null()) args->Set(name, *value);
+  }
+  return true;
+}
+
+bool HasLatentAttention(const family::FamilyFile& family) {
+  const auto flag = family.mcore_flags.find("multi_latent_attention");
+  return flag != family.mcore_flags.end() && flag->second == "true";
+}
+
+Status SetRope(const family::FamilyFile& family, const Value& config, Value* args) {
   const hf::Rope rope = hf::ReadRope(config);
   args->Set("position_embedding_type", Value("rope"));
   args->Set("add_position_embedding", Value(true));
@@ -48,6 +68,7 @@ Status SetRope(const Value& config, Value* args) {
   args->Set("use_rope_scaling", Value(false));
   args->Set("rope_scaling_factor", Value(8.0));  // Megatron's default
   args->Set("rotary_seq_len_interpolation_factor", Value());
+  if (HasLatentAttention(family) && SetLatentRope(rope, args)) return OkStatus();
   if (rope.type == "default") return OkStatus();
   const std::optional<double> factor = rope.factors.GetFloat("factor");
   if (rope.type == "linear" && factor) {
@@ -75,7 +96,7 @@ Status SetWindow(const family::FamilyFile& family, const Value& config, Value* a
   const std::optional<std::int64_t> window = config.GetInt("sliding_window");
   const bool by_flag = family.name.starts_with("qwen");  // Qwen names a window and leaves it off; Llama has none
   const bool used = by_flag ? config.GetBool("use_sliding_window").value_or(false) : family.name != "llama";
-  if (!window || !used) return OkStatus();
+  if (!window || *window == 0 || !used) return OkStatus();
   const Value* types = config.Find("layer_types");
   const ValueList* list = types != nullptr ? types->as_sequence() : nullptr;
   const bool mixed = list != nullptr && !list->empty() && std::any_of(list->begin(), list->end(), [&](const Value& v) { return !v.Equals(list->front()); });
@@ -95,29 +116,60 @@ Status CheckConfig(const Value& config) {
   return OkStatus();
 }
 
-Result<Value> FromHf(const family::FamilyFile& family, const family::Letters& letters, const std::vector<std::string>& conditions,
-                     const Value& config) {
+/// A letter that stands for what this model does not have (a rank of 1 where there is no low-rank projection) is not stored.
+bool Counts(const family::FamilyFile& family, const family::Model& model, const std::string& letter) {
+  const auto holds = [&](std::string_view word) { return std::find(model.conditions.begin(), model.conditions.end(), word) != model.conditions.end(); };
+  if (letter == "ql") return holds("qlora");
+  if (letter == "s" && family.conditions.contains("shared")) return holds("shared");
+  return true;
+}
+
+/// moe_layer_freq: 1 where all layers have experts, else a list of 0 and 1, which makes Megatron number its layers.
+void SetExpertLayers(const family::Model& model, Value* args) {
+  if (!model.letters.contains("experts")) return;
+  const auto kinds = model.kinds.find("moe");
+  if (kinds == model.kinds.end() || std::find(kinds->second.begin(), kinds->second.end(), false) == kinds->second.end()) {
+    args->Set("moe_layer_freq", Value(1));
+    return;
+  }
+  ValueList freq;
+  for (const bool moe : kinds->second) freq.emplace_back(moe ? 1 : 0);
+  args->Set("moe_layer_freq", Value::MakeList(std::move(freq)));
+}
+
+Result<Value> FromHf(const family::FamilyFile& family, const family::Model& model, const Value& config) {
+  const family::Letters& letters = model.letters;
   CROSSDOCK_RETURN_IF_ERROR(CheckConfig(config));
   Value args = Value::MakeDict();
-  constexpr std::pair<const char*, const char*> kSizes[] = {{"num_layers", "layers"},       {"hidden_size", "h"}, {"ffn_hidden_size", "f"},
-                                                            {"num_attention_heads", "q"}, {"kv_channels", "d"}, {"num_query_groups", "k"}};
-  for (const auto& [name, letter] : kSizes) {
-    const auto value = letters.find(letter);
-    if (value == letters.end()) return MakeError(ErrorCode::kUsage, fmt::format("the family {} has no letter {} for Megatron's {}", family.name, letter, name));
-    args.Set(name, Value(value->second));
+  for (const auto& [letter, rule] : family.letters) {
+    const auto places = rule.paths.find("mcore");
+    if (places == rule.paths.end() || letter == "v" || !Counts(family, model, letter)) continue;
+    const std::string& place = places->second.front();
+    args.Set(place.substr(0, place.find(' ')), Value(letters.at(letter)));
   }
-  args.Set("group_query_attention", Value(letters.at("k") != letters.at("q")));
+  const auto groups = letters.find("k");
+  args.Set("group_query_attention", Value(groups != letters.end() && groups->second != letters.at("q")));
+  for (const auto& [name, path] : family.arguments) {
+    const bool negated = path.starts_with('!');
+    const Value* value = config.FindPath(negated ? path.substr(1) : path);
+    if (negated) {
+      args.Set(name, Value(value == nullptr || value->as_bool() == nullptr || !*value->as_bool()));
+    } else if (value != nullptr && !value->is_null()) {
+      args.Set(name, *value);
+    }
+  }
+  SetExpertLayers(model, &args);
   if (const std::optional<std::int64_t> length = config.GetInt("max_position_embeddings")) {
     args.Set("max_position_embeddings", Value(*length));
     args.Set("seq_length", Value(*length));
   }
-  CROSSDOCK_RETURN_IF_ERROR(SetRope(config, &args));
+  CROSSDOCK_RETURN_IF_ERROR(SetRope(family, config, &args));
   CROSSDOCK_RETURN_IF_ERROR(SetWindow(family, config, &args));
   const double epsilon = config.GetFloat("rms_norm_eps").value_or(1e-6);
   args.Set("normalization", Value("RMSNorm"));
   args.Set("layernorm_epsilon", Value(epsilon));
   args.Set("norm_epsilon", Value(epsilon));
-  const bool untied = std::find(conditions.begin(), conditions.end(), "untied") != conditions.end();
+  const bool untied = std::find(model.conditions.begin(), model.conditions.end(), "untied") != model.conditions.end();
   args.Set("untie_embeddings_and_output_weights", Value(untied));
   args.Set("swiglu", Value(true));
   for (const char* off : {"squared_relu", "add_bias_linear", "add_qkv_bias", "qk_layernorm", "apply_query_key_layer_scaling"}) args.Set(off, Value(false));
@@ -130,23 +182,31 @@ Result<Value> FromHf(const family::FamilyFile& family, const family::Letters& le
 
 }  // namespace
 
-Result<Value> ArgsFromConfig(const family::FamilyFile& family, const family::Letters& letters, const std::vector<std::string>& conditions,
-                             const family::ModelConfig& config) {
+Result<Value> ArgsFromConfig(const family::FamilyFile& family, const family::Model& model, const family::ModelConfig& config) {
   Value args = Value::MakeDict();
   if (config.words == "mcore") {
     for (const char* name : kArchitecture) {
       if (const Value* value = config.values.Find(name)) args.Set(name, *value);
     }
+    for (const auto& [letter, rule] : family.letters) {
+      const auto places = rule.paths.find("mcore");
+      if (places == rule.paths.end() || letter == "v") continue;
+      const std::string name = places->second.front().substr(0, places->second.front().find(' '));
+      if (const Value* value = config.values.Find(name)) args.Set(name, *value);
+    }
+    for (const auto& [name, path] : family.arguments) {
+      if (const Value* value = config.values.Find(name)) args.Set(name, *value);
+    }
     args.Set("add_position_embedding", Value(config.values.GetBool("add_position_embedding").value_or(true)));
     args.Set("use_rotary_position_embeddings", Value(true));
   } else {
-    CROSSDOCK_ASSIGN_OR_RETURN(args, FromHf(family, letters, conditions, config.values));
+    CROSSDOCK_ASSIGN_OR_RETURN(args, FromHf(family, model, config.values));
   }
   for (const auto& [flag, text] : family.mcore_flags) args.Set(flag, ParseArgument(text));
   for (const char* off : {"apply_layernorm_1p", "layernorm_zero_centered_gamma"}) args.Set(off, Value(false));
-  args.Set("num_experts", Value());
   args.Set("mtp_num_layers", Value());
-  args.Set("multi_latent_attention", Value(false));
+  if (!model.letters.contains("experts")) args.Set("num_experts", Value());
+  if (!family.mcore_flags.contains("multi_latent_attention")) args.Set("multi_latent_attention", Value(false));
   if (!args.GetInt("seq_length") || !args.GetInt("max_position_embeddings")) {
     const std::optional<std::int64_t> length = args.GetInt("max_position_embeddings") ? args.GetInt("max_position_embeddings") : args.GetInt("seq_length");
     if (length) {

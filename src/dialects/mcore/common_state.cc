@@ -49,6 +49,9 @@ std::set<std::string> SettledNames(const family::FamilyFile& family) {
                                  "params_dtype",
                                  "tensor_model_parallel_size",
                                  "pipeline_model_parallel_size",
+                                 "expert_model_parallel_size",
+                                 "expert_tensor_parallel_size",
+                                 "moe_layer_freq",
                                  "virtual_pipeline_model_parallel_size",
                                  "num_layers_per_virtual_pipeline_stage",
                                  "num_virtual_stages_per_pipeline_rank",
@@ -121,7 +124,7 @@ Value MakeNamespace(Value values) {
 Result<CommonResult> MakeCommon(const CommonRequest& request) {
   const HubState& hub = *request.hub;
   CommonResult result;
-  CROSSDOCK_ASSIGN_OR_RETURN(result.args, ArgsFromConfig(*hub.family, hub.letters, hub.conditions, hub.config));
+  CROSSDOCK_ASSIGN_OR_RETURN(result.args, ArgsFromConfig(*hub.family, hub.model, hub.config));
   SetModelArgs(request, &result.args);
   SetParallelArgs(request.options->layout, *request.stages, &result.args);
   SetRunArgs(request, &result.args);

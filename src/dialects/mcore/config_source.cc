@@ -13,8 +13,7 @@ namespace {
 struct Candidate {
   std::string origin;
   family::ModelConfig config;
-  family::Letters letters;
-  std::vector<std::string> conditions;
+  family::Model model;
 };
 
 /// ITER/hf/config.json, where the reader loaded it.
@@ -69,11 +68,10 @@ void SetTrueVocabulary(const ReadOptions& options, const Inventory& inventory, V
 }
 
 Result<Candidate> Evaluate(const family::FamilyFile& family, std::string origin, family::ModelConfig config) {
-  Candidate candidate{std::move(origin), std::move(config), {}, {}};
-  Result<family::Letters> letters = family::EvaluateLetters(family, candidate.config);
-  if (!letters) return std::move(std::move(letters).error()).WithPath(candidate.origin);
-  candidate.letters = *std::move(letters);
-  CROSSDOCK_ASSIGN_OR_RETURN(candidate.conditions, family::EvaluateConditions(family, candidate.config));
+  Candidate candidate{std::move(origin), std::move(config), {}};
+  Result<family::Model> model = family::EvaluateModel(family, candidate.config);
+  if (!model) return std::move(std::move(model).error()).WithPath(candidate.origin);
+  candidate.model = *std::move(model);
   return candidate;
 }
 
@@ -88,8 +86,8 @@ std::string WordOf(const family::FamilyFile& family, const std::string& letter, 
 /// The first stored tensor whose shape the two candidates expect differently, and what it says.
 std::string DecidingTensor(const Catalog& catalog, const Inventory& inventory, const family::FamilyFile& family, const Candidate& a, const Candidate& b) {
   family::BindOptions options = BindOptionsOf(inventory);
-  const Result<family::Binding> first = family::Bind(family, a.letters, a.conditions, options);
-  const Result<family::Binding> second = family::Bind(family, b.letters, b.conditions, options);
+  const Result<family::Binding> first = family::Bind(family, a.model, options);
+  const Result<family::Binding> second = family::Bind(family, b.model, options);
   if (!first || !second) return {};
   for (const family::DialectTensor& tensor : first->tensors) {
     const auto stored = inventory.tensors.find(tensor.name);
@@ -109,18 +107,20 @@ Error Disagreement(const std::string& what, const std::string& a, const std::str
 }
 
 Status CheckLettersAgree(const Catalog& catalog, const Inventory& inventory, const family::FamilyFile& family, const Candidate& a, const Candidate& b) {
-  for (const auto& [letter, value] : a.letters) {
-    if (letter == "v" || b.letters.at(letter) == value) continue;
+  for (const auto& [letter, value] : a.model.letters) {
+    const auto& paths = family.letters.at(letter).paths;
+    if (!paths.contains(a.config.words) || !paths.contains(b.config.words)) continue;  // only one of them says it
+    if (letter == "v" || b.model.letters.at(letter) == value) continue;
     const std::string word = WordOf(family, letter, b.config.words);
     return Disagreement(word, fmt::format("{} = {} in {}", WordOf(family, letter, a.config.words), value, a.origin),
-                        fmt::format("{} = {} in {}", word, b.letters.at(letter), b.origin),
+                        fmt::format("{} = {} in {}", word, b.model.letters.at(letter), b.origin),
                         DecidingTensor(catalog, inventory, family, a, b));
   }
-  if (a.conditions != b.conditions) {
+  if (a.model.conditions != b.model.conditions) {
     std::vector<std::string> differing;
-    std::set_symmetric_difference(a.conditions.begin(), a.conditions.end(), b.conditions.begin(), b.conditions.end(), std::back_inserter(differing));
+    std::set_symmetric_difference(a.model.conditions.begin(), a.model.conditions.end(), b.model.conditions.begin(), b.model.conditions.end(), std::back_inserter(differing));
     const bool head = inventory.tensors.contains("output_layer.weight");
-    const bool in_a = std::find(a.conditions.begin(), a.conditions.end(), differing.front()) != a.conditions.end();
+    const bool in_a = std::find(a.model.conditions.begin(), a.model.conditions.end(), differing.front()) != a.model.conditions.end();
     std::string decides;
     if (differing.front() == "untied") decides = fmt::format("; output_layer.weight is {}, which fits {}", head ? "stored" : "not stored", head == in_a ? a.origin : b.origin);
     return Disagreement(fmt::format("the condition \"{}\"", differing.front()), fmt::format("{} in {}", in_a, a.origin), fmt::format("{} in {}", !in_a, b.origin), decides);
@@ -170,16 +170,17 @@ family::BindOptions BindOptionsOf(const Inventory& inventory) {
   options.dialect = "mcore";
   options.stacked_layers = inventory.stacked;
   options.split_gate_up = inventory.split_halves;
+  options.stacked_experts = inventory.stacked_experts;
   if (inventory.embedding_rows > 0) options.padded_vocab = inventory.embedding_rows;
   return options;
 }
 
 std::string SettingsBehind(const ChosenConfig& chosen, const Inventory& inventory, const std::string& tensor, const Shape& wanted, const Shape& stored) {
   std::string out;
-  for (const auto& [letter, value] : chosen.letters) {
-    family::Letters doubled = chosen.letters;
-    doubled[letter] = 2 * value;
-    const Result<family::Binding> binding = family::Bind(*chosen.family, doubled, chosen.conditions, BindOptionsOf(inventory));
+  for (const auto& [letter, value] : chosen.model.letters) {
+    family::Model doubled = chosen.model;
+    doubled.letters[letter] = 2 * value;
+    const Result<family::Binding> binding = family::Bind(*chosen.family, doubled, BindOptionsOf(inventory));
     if (!binding) continue;
     const auto found = std::find_if(binding->tensors.begin(), binding->tensors.end(), [&](const auto& t) { return t.name == tensor; });
     if (found == binding->tensors.end() || found->shape.size() != wanted.size() || stored.size() != wanted.size()) continue;
@@ -214,14 +215,13 @@ Result<ChosenConfig> ChooseConfig(const Catalog& catalog, const ReadOptions& opt
   }
   if (by_args && by_config) {
     CROSSDOCK_RETURN_IF_ERROR(CheckLettersAgree(catalog, inventory, family, *by_config, *by_args));
-    CROSSDOCK_ASSIGN_OR_RETURN(const Value said, ArgsFromConfig(family, by_config->letters, by_config->conditions, by_config->config));
+    CROSSDOCK_ASSIGN_OR_RETURN(const Value said, ArgsFromConfig(family, by_config->model, by_config->config));
     CROSSDOCK_RETURN_IF_ERROR(CheckNumbersAgree(said, by_config->origin, *chosen.stored));
   }
   if (!by_args && !by_config) return NoConfiguration();
   Candidate& winner = by_config ? *by_config : *by_args;
   chosen.config = std::move(winner.config);
-  chosen.letters = std::move(winner.letters);
-  chosen.conditions = std::move(winner.conditions);
+  chosen.model = std::move(winner.model);
   chosen.origin = std::move(winner.origin);
   return chosen;
 }

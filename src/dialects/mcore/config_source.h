@@ -17,8 +17,7 @@ namespace crossdock::dialects::mcore {
 struct ChosenConfig {
   const family::FamilyFile* family = nullptr;
   family::ModelConfig config;
-  family::Letters letters;
-  std::vector<std::string> conditions;
+  family::Model model;
   std::string origin;                       ///< "common.pt", "hf/config.json", ...
   std::optional<StoredArgs> stored;         ///< the arguments, whether they were chosen or not
   std::vector<std::string> notices;

@@ -24,6 +24,9 @@ constexpr std::array kCuts = {
     std::pair<std::string_view, Cut>{"self_attention.linear_q_proj.weight", {0}},
     std::pair<std::string_view, Cut>{"self_attention.linear_q_up_proj.weight", {0}},
     std::pair<std::string_view, Cut>{"self_attention.linear_kv_up_proj.weight", {0}},
+    std::pair<std::string_view, Cut>{"mlp.experts.experts.linear_fc1.weight", {1, true, true}},
+    std::pair<std::string_view, Cut>{"mlp.experts.experts.linear_fc2.weight", {2, false, true}},
+    std::pair<std::string_view, Cut>{".eh_proj.weight", {0}},
     std::pair<std::string_view, Cut>{"mlp.shared_experts.linear_fc1.weight", {0, true}},
     std::pair<std::string_view, Cut>{"mlp.shared_experts.linear_fc2.weight", {1}},
 };

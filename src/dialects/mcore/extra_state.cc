@@ -7,10 +7,17 @@
 namespace crossdock::dialects::mcore {
 namespace {
 
-/// Linear layers and norms; the grouped experts name theirs otherwise.
+/// Linear layers and norms.
 bool IsTransformerEngine(std::string_view module) {
   const std::string_view last = module.substr(module.rfind('.') + 1);
-  return (last.starts_with("linear_") || last.ends_with("norm")) && module.find(".experts.") == std::string_view::npos;
+  return last.starts_with("linear_") || last.ends_with("norm");
+}
+
+/// How many experts lie along the axis after the layers'; 0 for what is no expert's.
+std::int64_t ExpertsOf(const Entry& entry) {
+  if (entry.name.find(".experts.experts.") == std::string::npos) return 0;
+  const std::size_t axis = HasLayerAxis(entry.name) ? 1 : 0;
+  return entry.shape.size() > axis ? entry.shape[axis] : 0;
 }
 
 }  // namespace
@@ -31,10 +38,14 @@ std::map<std::string, Value> EmptyExtraStates(const std::vector<Entry>& entries,
     if (ParseTensorKey(entry.name).kind != TensorKey::Kind::kModel || !entry.name.starts_with("decoder.")) continue;
     const std::string module = entry.name.substr(0, entry.name.rfind('.'));
     if (!IsTransformerEngine(module)) continue;
-    if (HasLayerAxis(entry.name)) {
-      for (std::int64_t i = 0; i < layers; ++i) objects[fmt::format("object:{}._extra_state/shard_{}_{}", module, i, layers)] = EmptyExtraState();
-    } else {
-      objects[fmt::format("object:{}._extra_state/shard_0_1", module)] = EmptyExtraState();
+    const std::int64_t rows = HasLayerAxis(entry.name) ? layers : 1;
+    const std::int64_t experts = ExpertsOf(entry);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      if (experts == 0) objects[fmt::format("object:{}._extra_state/shard_{}_{}", module, i, rows)] = EmptyExtraState();
+      for (std::int64_t e = 0; e < experts; ++e) {
+        const std::string shard = rows == 1 && !HasLayerAxis(entry.name) ? fmt::format("shard_{}_{}", e, experts) : fmt::format("shard_{}.{}_{}.{}", i, e, rows, experts);
+        objects[fmt::format("object:{}._extra_state/{}", module, shard)] = EmptyExtraState();
+      }
     }
   }
   return objects;

@@ -43,8 +43,12 @@ class Sorter {
       facts.qk_layernorm = facts.qk_layernorm || name.ends_with("self_attention.q_layernorm.weight");
       facts.qkv_bias = facts.qkv_bias || name.ends_with("self_attention.linear_qkv.bias");
       facts.experts = facts.experts || name.find(".mlp.experts.") != std::string_view::npos || name.ends_with("mlp.router.weight");
+      facts.expert_bias = facts.expert_bias || name.ends_with("mlp.router.expert_bias");
+      facts.shared_gate = facts.shared_gate || name.ends_with("mlp.shared_experts.gate_weight");
+      facts.shared_experts = facts.shared_experts || name.find(".mlp.shared_experts.") != std::string_view::npos;
       facts.mla = facts.mla || name.find("linear_kv_up_proj") != std::string_view::npos;
-      inventory_.split_halves = inventory_.split_halves || name.ends_with("mlp.linear_fc1.weight_w");
+      inventory_.split_halves = inventory_.split_halves || name.ends_with("linear_fc1.weight_w");
+      inventory_.stacked_experts = inventory_.stacked_experts && !HasExpertNumber(name);
       if (name == "embedding.word_embeddings.weight" && !entry.shape.empty()) inventory_.embedding_rows = entry.shape[0];
     }
   }

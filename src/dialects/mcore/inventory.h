@@ -22,6 +22,7 @@ struct Inventory {
   std::map<std::string, SlotEntries> tensors;   ///< by model key, in TransformerEngine's spelling
   bool stacked = true;                          ///< layers along the first axis
   bool split_halves = false;                    ///< fc1 as weight_w and weight_v
+  bool stacked_experts = true;                  ///< experts along an axis; else each by its number
   std::int64_t embedding_rows = 0;              ///< the stored (padded) vocabulary; 0 = no embedding
   family::McoreFacts facts;
   bool has_optimizer = false;                   ///< some slot beside the parameters

@@ -2,6 +2,7 @@
 #include "dialects/mcore/keys.h"
 
 #include <charconv>
+#include <span>
 #include <utility>
 
 namespace crossdock::dialects::mcore {
@@ -78,6 +79,30 @@ std::string WithOwnNorms(std::string_view name) {
   std::string out(name);
   for (const auto& [own, fused] : kNorms) out = Respelled(out, fused, own);
   return out;
+}
+
+bool HasExpertNumber(std::string_view model_key) {
+  constexpr std::string_view kExperts = ".experts.experts.";
+  const std::size_t at = model_key.find(kExperts);
+  return at != std::string_view::npos && at + kExperts.size() < model_key.size() && model_key[at + kExperts.size()] >= '0' && model_key[at + kExperts.size()] <= '9';
+}
+
+std::vector<std::string> OtherSpellings(std::string_view name) {
+  constexpr std::pair<std::string_view, std::string_view> kLatent[] = {
+      {"q_layernorm.", "linear_q_up_proj.layer_norm_"},
+      {"kv_layernorm.", "linear_kv_up_proj.layer_norm_"},
+  };
+  std::vector<std::string> others;
+  const auto add = [&](std::string other) {
+    if (other != name) others.push_back(std::move(other));
+  };
+  for (const auto& table : {std::span(kNorms), std::span(kLatent)}) {
+    for (const auto& [own, fused] : table) {
+      add(Respelled(name, own, fused));
+      add(Respelled(name, fused, own));
+    }
+  }
+  return others;
 }
 
 std::string SlotKey(Slot slot, std::string_view model_key) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tensor/slot.h"
 
@@ -37,6 +38,11 @@ enum class ObjectKind : std::uint8_t { kExtraState, kRng, kRerun, kCommon, kOpti
 
 /// The two norms of a layer have two spellings: modules of their own in Megatron's local layers ("input_layernorm.weight"), parts of
 /// the linear layer after them in TransformerEngine's ("self_attention.linear_qkv.layer_norm_weight"). Names of others stay.
+/// True for singleton_local_shards: "...mlp.experts.experts.<number>.linear_fc1.weight_w".
+[[nodiscard]] bool HasExpertNumber(std::string_view model_key);
+/// The other names under which a tensor may be stored: Megatron's own layers and TransformerEngine's call norms differently, and
+/// torch_dist of the former takes the latter's names, also where a layer has experts.
+[[nodiscard]] std::vector<std::string> OtherSpellings(std::string_view name);
 [[nodiscard]] std::string WithFusedNorms(std::string_view name);
 [[nodiscard]] std::string WithOwnNorms(std::string_view name);
 

@@ -117,8 +117,11 @@ Result<std::vector<std::int64_t>> LayersOfStages(const Value& value) {
 void SetParallelArgs(const layout::ParallelLayout& layout, const layout::StageMap& stages, Value* args) {
   args->Set("tensor_model_parallel_size", Value(layout.tp));
   args->Set("pipeline_model_parallel_size", Value(layout.pp));
-  args->Set("world_size", Value(static_cast<std::int64_t>(layout.tp) * layout.pp));
-  for (const char* one : {"data_parallel_size", "context_parallel_size", "expert_model_parallel_size"}) args->Set(one, Value(1));
+  args->Set("world_size", Value(static_cast<std::int64_t>(layout.ranks_per_stage()) * layout.pp));
+  args->Set("data_parallel_size", Value(layout.ranks_per_stage() / layout.tp));
+  args->Set("context_parallel_size", Value(1));
+  args->Set("expert_model_parallel_size", Value(layout.ep));
+  if (layout.etp != 0) args->Set("expert_tensor_parallel_size", Value(layout.etp));
   if (args->Find("transformer_pipeline_model_parallel_size") != nullptr) args->Set("transformer_pipeline_model_parallel_size", Value(layout.pp));
   args->Erase("custom_pipeline_layers");
   // The string says the number of virtual stages itself; Megatron refuses a run that says it twice.
@@ -140,6 +143,11 @@ Result<layout::ParallelLayout> LayoutOfArgs(const Value& args) {
   layout::ParallelLayout layout;
   CROSSDOCK_ASSIGN_OR_RETURN(layout.tp, Ranks(args, "tensor_model_parallel_size"));
   CROSSDOCK_ASSIGN_OR_RETURN(layout.pp, Ranks(args, "pipeline_model_parallel_size"));
+  CROSSDOCK_ASSIGN_OR_RETURN(layout.ep, Ranks(args, "expert_model_parallel_size"));
+  if (Given(args, "expert_tensor_parallel_size") != nullptr) {
+    CROSSDOCK_ASSIGN_OR_RETURN(layout.etp, Ranks(args, "expert_tensor_parallel_size"));
+    if (layout.etp == layout.tp) layout.etp = 0;
+  }
   for (const char* gone : {"standalone_embedding_stage", "pipeline_model_parallel_split_rank"}) {
     const Value* value = Given(args, gone);
     if (value == nullptr || (value->as_bool() != nullptr && !*value->as_bool())) continue;
@@ -174,6 +182,8 @@ std::string LayoutFlags(const Value& args) {
   };
   number("tensor_model_parallel_size", "--tensor-model-parallel-size", 1);
   number("pipeline_model_parallel_size", "--pipeline-model-parallel-size", 1);
+  number("expert_model_parallel_size", "--expert-model-parallel-size", 1);
+  number("expert_tensor_parallel_size", "--expert-tensor-parallel-size", args.GetInt("tensor_model_parallel_size").value_or(1));
   const Value* layout = Given(args, "pipeline_model_parallel_layout");
   if (const Result<std::string> text = layout != nullptr ? LayoutStringOf(*layout) : Result<std::string>(std::string()); text && !text->empty()) {
     return flags + fmt::format(" --pipeline-model-parallel-layout '{}'", *text);

@@ -87,9 +87,9 @@ Result<Hyper> ReadHyper(const Settings& settings, std::vector<std::string>* noti
   return hyper;
 }
 
-Value MakeGroup(const Hyper& hyper, bool decayed, std::int64_t step) {
+Value MakeGroup(const Hyper& hyper, bool decayed, std::int64_t step, bool experts = false) {
   Value group = Value::MakeDict();
-  group.Set("is_expert_parallel", Value(false));
+  group.Set("is_expert_parallel", Value(experts));
   group.Set("default_config", Value(true));
   group.Set("wd_mult", Value(decayed ? 1.0 : 0.0));
   group.Set("lr_mult", Value(1.0));

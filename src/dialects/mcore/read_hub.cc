@@ -6,6 +6,7 @@
 #include "dialects/mcore/config_source.h"
 #include "dialects/mcore/interleaved_rotary.h"
 #include "dialects/mcore/inventory.h"
+#include "dialects/mcore/keys.h"
 #include "dialects/mcore/load_line.h"
 #include "dialects/mcore/mcore_dialect.h"
 #include "dialects/mcore/target_unit.h"
@@ -65,9 +66,9 @@ class Claims {
     return error;
   }
 
-  /// The way back from a stored tensor to one of its hub tensors, over leaf 0.
-  Result<Expr> Back(const DialectTensor& tensor, std::int32_t ordinal, const Shape& hub_shape, const Entry& entry) const {
-    if (entry.shape == tensor.shape) return expr::Inverse(tensor.forward, ordinal);
+  /// The way back from a stored tensor to one of its hub tensors, over leaf 0. `inverse`: that of the tensor as the family has it.
+  Result<Expr> Back(const Expr& inverse, const DialectTensor& tensor, const Shape& hub_shape, const Entry& entry) const {
+    if (entry.shape == tensor.shape) return inverse;
     if (entry.shape[0] < hub_shape[0]) {
       return MakeError(ErrorCode::kCorrupt, "the tensor has fewer rows than the vocabulary")
           .WithTensor(entry.name)
@@ -77,11 +78,22 @@ class Claims {
     return expr::Slice(expr::Leaf(0, DType::kF32, entry.shape), Box::Whole(hub_shape));
   }
 
+  std::map<std::string, SlotEntries>::const_iterator Stored(const std::string& name) const {
+    auto found = inventory_.tensors.find(name);
+    if (found != inventory_.tensors.end()) return found;
+    for (const std::string& other : OtherSpellings(name)) {
+      found = inventory_.tensors.find(other);
+      if (found != inventory_.tensors.end()) break;
+    }
+    return found;
+  }
+
   Status One(const family::Binding& binding, const DialectTensor& tensor) {
-    const auto stored = inventory_.tensors.find(tensor.name);
+    const auto stored = Stored(tensor.name);
     if (stored == inventory_.tensors.end() || stored->second[0] < 0) missing_.push_back(tensor.name);
     if (stored == inventory_.tensors.end()) return OkStatus();
-    claimed_.insert(tensor.name);
+    claimed_.insert(stored->first);
+    CROSSDOCK_ASSIGN_OR_RETURN(const auto inverses, expr::Inverses(tensor.forward));
     for (const Slot slot : slots_) {
       const std::int32_t index = stored->second[static_cast<std::size_t>(slot)];
       if (index < 0) continue;
@@ -89,17 +101,20 @@ class Claims {
       CROSSDOCK_RETURN_IF_ERROR(CheckShape(tensor, entry));
       for (const std::int32_t ordinal : tensor.hub) {
         const family::HubTensor& hub = binding.hub[static_cast<std::size_t>(ordinal)];
-        Result<Expr> made = Make(tensor, ordinal, hub.shape, slot, index);
+        Result<Expr> made = Make(inverses.at(ordinal), tensor, hub.shape, slot, index);
         if (!made) return std::move(std::move(made).error()).WithTensor(entry.name);
         hub_.push_back({hub.name, slot, entry.dtype, hub.shape, *std::move(made)});
       }
     }
-    return CheckSlots(tensor, stored->second);
+    const bool buffer = std::all_of(tensor.hub.begin(), tensor.hub.end(), [&](std::int32_t ordinal) {
+      return family::FitsAny(chosen_.family->buffers, binding.hub[static_cast<std::size_t>(ordinal)].name);
+    });
+    return buffer ? OkStatus() : CheckSlots(tensor, stored->second);
   }
 
-  Result<Expr> Make(const DialectTensor& tensor, std::int32_t ordinal, const Shape& hub_shape, Slot slot, std::int32_t index) const {
+  Result<Expr> Make(const Expr& inverse, const DialectTensor& tensor, const Shape& hub_shape, Slot slot, std::int32_t index) const {
     const Entry& entry = catalog_.entries[static_cast<std::size_t>(index)];
-    CROSSDOCK_ASSIGN_OR_RETURN(const Expr back, Back(tensor, ordinal, hub_shape, entry));
+    CROSSDOCK_ASSIGN_OR_RETURN(const Expr back, Back(inverse, tensor, hub_shape, entry));
     CROSSDOCK_ASSIGN_OR_RETURN(const Expr for_slot, expr::ForSlot(back, slot));
     CROSSDOCK_ASSIGN_OR_RETURN(const Expr placed, expr::Substitute(for_slot, [&](int) -> Result<Expr> { return expr::Leaf(index, entry.dtype, entry.shape); }));
     return expr::Simplify(placed);
@@ -206,8 +221,8 @@ Status CheckHoldsModel(const Catalog& source, const Inventory& inventory) {
 }
 
 Status CheckVocabulary(const Inventory& inventory, const ChosenConfig& chosen) {
-  const auto vocabulary = chosen.letters.find("v");
-  if (vocabulary == chosen.letters.end() || inventory.embedding_rows == 0 || vocabulary->second <= inventory.embedding_rows) return OkStatus();
+  const auto vocabulary = chosen.model.letters.find("v");
+  if (vocabulary == chosen.model.letters.end() || inventory.embedding_rows == 0 || vocabulary->second <= inventory.embedding_rows) return OkStatus();
   return MakeError(ErrorCode::kCorrupt, fmt::format("{} names a larger vocabulary than the checkpoint stores", chosen.origin))
       .WithTensor("embedding.word_embeddings.weight")
       .WithExpected(fmt::format("at least {} rows", vocabulary->second))
@@ -221,7 +236,7 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   CROSSDOCK_ASSIGN_OR_RETURN(ChosenConfig chosen, ChooseConfig(source, options, inventory));
   CROSSDOCK_RETURN_IF_ERROR(CheckHoldsModel(source, inventory));
   CROSSDOCK_RETURN_IF_ERROR(CheckVocabulary(inventory, chosen));
-  CROSSDOCK_ASSIGN_OR_RETURN(const family::Binding binding, family::Bind(*chosen.family, chosen.letters, chosen.conditions, BindOptionsOf(inventory)));
+  CROSSDOCK_ASSIGN_OR_RETURN(const family::Binding binding, family::Bind(*chosen.family, chosen.model, BindOptionsOf(inventory)));
 
   HubState hub;
   hub.left_out = std::move(inventory.left_out);
@@ -249,8 +264,7 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   }
   hub.family = chosen.family;
   hub.config = std::move(chosen.config);
-  hub.letters = std::move(chosen.letters);
-  hub.conditions = std::move(chosen.conditions);
+  hub.model = std::move(chosen.model);
   return hub;
 }
 

@@ -71,7 +71,7 @@ class Resharder {
   bool SameLayout() const {
     if (!stored_) return false;
     const Result<layout::ParallelLayout> wrote = LayoutOfArgs(stored_->args);
-    if (!wrote || wrote->tp != options_.layout.tp) return false;
+    if (!wrote || wrote->tp != options_.layout.tp || wrote->ep != options_.layout.ep || wrote->expert_tp() != options_.layout.expert_tp()) return false;
     const Result<layout::StageMap> stages = layout::MakeStageMap(*wrote, std::max<std::int64_t>(layers_, 1));
     return stages && stages->pp == stages_.pp && stages->chunks == stages_.chunks;
   }
@@ -102,22 +102,46 @@ class Resharder {
     const auto axis = static_cast<std::size_t>(lead + cut->axis);
     const int halves = cut->halves && Gated() ? 2 : 1;
     const std::int64_t size = entry.shape[axis];
-    const std::int64_t pieces = static_cast<std::int64_t>(options_.layout.tp) * halves;
+    const int ranks = cut->experts ? options_.layout.expert_tp() : options_.layout.tp;
+    const std::int64_t pieces = static_cast<std::int64_t>(ranks) * halves;
     if (size % pieces != 0) {
-      return MakeError(ErrorCode::kUsage, fmt::format("the tensor cannot be divided among {} tensor-parallel ranks", options_.layout.tp))
+      return MakeError(ErrorCode::kUsage, fmt::format("the tensor cannot be divided among {} tensor-parallel ranks", ranks))
           .WithTensor(entry.name)
           .WithExpected(fmt::format("a multiple of {} on axis {}", pieces, axis))
           .WithFound(ToString(entry.shape));
     }
-    for (int rank = 0; rank < options_.layout.tp; ++rank) {
+    for (int rank = 0; rank < ranks; ++rank) {
       for (int half = 0; half < halves; ++half) {
         Box box = whole;
         box.sizes[axis] = size / pieces;
-        box.offsets[axis] = (half * static_cast<std::int64_t>(options_.layout.tp) + rank) * box.sizes[axis];
-        parts.emplace_back(rank, std::move(box));
+        box.offsets[axis] = (half * static_cast<std::int64_t>(ranks) + rank) * box.sizes[axis];
+        if (cut->experts) {
+          CROSSDOCK_RETURN_IF_ERROR(AddExperts(entry, box, static_cast<std::size_t>(lead), rank, parts));
+        } else {
+          parts.emplace_back(rank, std::move(box));
+        }
       }
     }
     return parts;
+  }
+
+  /// One box an expert; expert rank r holds the r-th part of them.
+  Status AddExperts(const Entry& entry, const Box& box, std::size_t axis, int tensor_rank, std::vector<std::pair<int, Box>>& parts) const {
+    const std::int64_t experts = entry.shape[axis];
+    if (experts % options_.layout.ep != 0) {
+      return MakeError(ErrorCode::kUsage, "the experts do not divide among the expert-parallel ranks")
+          .WithTensor(entry.name)
+          .WithExpected(fmt::format("--ep to be a divisor of {}", experts))
+          .WithFound(fmt::format("--ep {}", options_.layout.ep));
+    }
+    const std::int64_t each = experts / options_.layout.ep;
+    for (std::int64_t e = 0; e < experts; ++e) {
+      Box one = box;
+      one.offsets[axis] = e;
+      one.sizes[axis] = 1;
+      parts.emplace_back(static_cast<int>(e / each) * options_.layout.expert_tp() + tensor_rank, std::move(one));
+    }
+    return OkStatus();
   }
 
   Status AddEntry(std::int32_t index) {
@@ -141,7 +165,7 @@ class Resharder {
     const auto add = [&](Box part, int stage) {
       Chunk chunk;
       chunk.box = std::move(part);
-      chunk.shard = stage * options_.layout.tp + rank;
+      chunk.shard = stage * options_.layout.ranks_per_stage() + rank;
       chunks.push_back(std::move(chunk));
     };
     if (!stacked) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dialects/mcore/target_tensors.h"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <map>
 
@@ -36,10 +34,12 @@ class HubIndex {
   std::array<bool, kAllSlots.size()> present_{};
 };
 
+bool IsDecoderLayer(std::string_view name) { return name.starts_with("decoder.layers."); }
+
 class Builder {
  public:
   Builder(const HubState& hub, const family::Binding& binding, const layout::StageMap& stages, const TargetOptions& options)
-      : binding_(binding), stages_(stages), options_(options), index_(hub) {}
+      : family_(*hub.family), binding_(binding), stages_(stages), options_(options), index_(hub) {}
 
   Result<TargetTensors> Run() {
     if (index_.Has(Slot::kMuonMu)) {
@@ -53,7 +53,7 @@ class Builder {
     for (const DialectTensor& tensor : binding_.tensors) {
       CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<Chunk> chunks, ChunksOf(tensor));
       CROSSDOCK_RETURN_IF_ERROR(AddParam(tensor, chunks));
-      if (!out_.with_optimizer) continue;
+      if (!out_.with_optimizer || IsBuffer(tensor)) continue;
       for (const Slot slot : {Slot::kMaster, Slot::kAdamMu, Slot::kAdamNu}) CROSSDOCK_RETURN_IF_ERROR(AddState(tensor, slot, chunks));
     }
     if (!missing_.empty()) {
@@ -69,8 +69,12 @@ class Builder {
  private:
   // ---- expressions ----
 
-  bool Kept(const std::string& name) const {
-    return std::any_of(options_.keep_dtype.begin(), options_.keep_dtype.end(), [&](const std::string& pattern) { return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0; });
+  bool Kept(const std::string& name) const { return family::FitsAny(options_.keep_dtype, name) || family::FitsAny(family_.f32_islands, name); }
+
+  bool IsBuffer(const DialectTensor& tensor) const {
+    return std::all_of(tensor.hub.begin(), tensor.hub.end(), [&](std::int32_t ordinal) {
+      return family::FitsAny(family_.buffers, binding_.hub[static_cast<std::size_t>(ordinal)].name);
+    });
   }
 
   /// The tensor's expression with every hub tensor in `dtype`; `source` chooses the hub tensor for a name.
@@ -146,25 +150,53 @@ class Builder {
 
   // ---- chunks ----
 
-  Chunk Part(Box box, int stage, int tp_rank) const {
+  Chunk Part(Box box, int stage, int rank) const {
     Chunk chunk;
     chunk.box = std::move(box);
-    chunk.shard = stage * options_.layout.tp + tp_rank;
+    chunk.shard = stage * options_.layout.ranks_per_stage() + rank;
     return chunk;
+  }
+
+  int StageOf(const DialectTensor& tensor, std::int64_t layer) const {
+    return IsDecoderLayer(tensor.name) ? stages_.StageOf(layer) : StageOfTopLevel(tensor.name, stages_);
+  }
+
+  /// One chunk an expert (and layer), as Megatron writes them; expert rank r holds the r-th part of the experts.
+  Result<std::vector<Chunk>> ExpertChunks(const DialectTensor& tensor) const {
+    const int ranks = options_.layout.expert_tp();
+    const auto axis = static_cast<std::size_t>(tensor.expert_axis);
+    const std::int64_t each = tensor.shape[axis] / options_.layout.ep;
+    std::vector<Chunk> chunks;
+    std::vector<Box> first;
+    for (int rank = 0; rank < ranks; ++rank) {
+      Result<std::vector<Box>> boxes = expr::ShardBoxes(tensor.forward, ranks, rank);
+      if (!boxes) return std::move(std::move(boxes).error()).WithTensor(tensor.name);
+      if (rank == 0) first = *boxes;
+      if (rank > 0 && *boxes == first) break;  // replicated: rank 0 writes it
+      for (const Box& box : *boxes) {
+        for (std::int64_t e = box.offsets[axis]; e < box.offsets[axis] + box.sizes[axis]; ++e) {
+          Box one = box;
+          one.offsets[axis] = e;
+          one.sizes[axis] = 1;
+          AddCut(tensor, one, static_cast<int>(e / each) * ranks + rank, true, chunks);
+        }
+      }
+    }
+    return chunks;
   }
 
   /// A box over stacked layers, cut so that each part belongs to one stage; and to one layer when `by_layer`.
   void AddCut(const DialectTensor& tensor, const Box& box, int tp_rank, bool by_layer, std::vector<Chunk>& chunks) const {
     if (tensor.stack_axis != 0 || !tensor.first_layer) {
-      const int stage = tensor.first_layer ? stages_.StageOf(*tensor.first_layer) : StageOfTopLevel(tensor.name, stages_);
+      const int stage = tensor.first_layer ? StageOf(tensor, *tensor.first_layer) : StageOfTopLevel(tensor.name, stages_);
       chunks.push_back(Part(box, stage, tp_rank));
       return;
     }
     const std::int64_t end = box.offsets[0] + box.sizes[0];
     for (std::int64_t at = box.offsets[0]; at < end;) {
-      const int stage = stages_.StageOf(*tensor.first_layer + at);
+      const int stage = StageOf(tensor, *tensor.first_layer + at);
       std::int64_t next = at + 1;
-      while (!by_layer && next < end && stages_.StageOf(*tensor.first_layer + next) == stage) ++next;
+      while (!by_layer && next < end && StageOf(tensor, *tensor.first_layer + next) == stage) ++next;
       Box part = box;
       part.offsets[0] = at;
       part.sizes[0] = next - at;
@@ -193,6 +225,7 @@ class Builder {
   }
 
   Result<std::vector<Chunk>> ChunksOf(const DialectTensor& tensor) const {
+    if (tensor.expert_axis >= 0) return ExpertChunks(tensor);
     std::vector<Chunk> chunks;
     std::vector<Box> first;
     // Norms and biases of all layers of a stage are one chunk: their own would each cost more bytes than they hold.
@@ -224,6 +257,7 @@ class Builder {
     }
   }
 
+  const family::FamilyFile& family_;
   const family::Binding& binding_;
   const layout::StageMap& stages_;
   const TargetOptions& options_;

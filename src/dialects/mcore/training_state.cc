@@ -174,6 +174,7 @@ Value ReadLayout(const Catalog& catalog, const Value* args) {
   constexpr std::pair<const char*, const char*> kNames[] = {
       {"tensor_model_parallel_size", "tp"},       {"pipeline_model_parallel_size", "pp"},
       {"virtual_pipeline_model_parallel_size", "vpp"}, {"expert_model_parallel_size", "ep"},
+      {"expert_tensor_parallel_size", "etp"},
       {"decoder_first_pipeline_num_layers", "first_stage_layers"}, {"decoder_last_pipeline_num_layers", "last_stage_layers"},
       {"account_for_embedding_in_pipeline_split", "account_for_embedding"}, {"account_for_loss_in_pipeline_split", "account_for_loss"},
       {"custom_pipeline_layers", "pipeline_layers"}, {"world_size", "world_size"}, {"data_parallel_size", "dp"}};

@@ -16,10 +16,33 @@ namespace {
 
 HeadCounts CountsOf(const HubState& hub) {
   const auto letter = [&](const char* name) {
-    const auto found = hub.letters.find(name);
-    return found == hub.letters.end() ? std::int64_t{0} : found->second;
+    const auto found = hub.model.letters.find(name);
+    return found == hub.model.letters.end() ? std::int64_t{0} : found->second;
   };
   return {letter("q"), letter("k"), letter("f")};
+}
+
+/// Whole experts go to the expert ranks; each expert's rows to its tensor-parallel ranks.
+Status CheckExpertParallel(const HubState& hub, const layout::ParallelLayout& layout) {
+  const auto experts = hub.model.letters.find("experts");
+  if (experts == hub.model.letters.end()) {
+    if (layout.ep == 1 && (layout.etp == 0 || layout.etp == layout.tp)) return OkStatus();
+    return MakeError(ErrorCode::kUsage, fmt::format("the family {} has no experts to divide", hub.family->name))
+        .WithExpected("no --ep and --etp")
+        .WithFound(fmt::format("--ep {}, --etp {}", layout.ep, layout.expert_tp()));
+  }
+  if (experts->second % layout.ep != 0) {
+    return MakeError(ErrorCode::kUsage, "the experts do not divide among the expert-parallel ranks")
+        .WithExpected(fmt::format("--ep to be a divisor of {}", experts->second))
+        .WithFound(fmt::format("--ep {}", layout.ep));
+  }
+  const auto rows = hub.model.letters.find("m");
+  if (rows != hub.model.letters.end() && rows->second % layout.expert_tp() != 0) {
+    return MakeError(ErrorCode::kUsage, "the rows of an expert do not divide among its tensor-parallel ranks")
+        .WithExpected(fmt::format("--etp to be a divisor of {}", rows->second))
+        .WithFound(fmt::format("--etp {}", layout.expert_tp()));
+  }
+  return OkStatus();
 }
 
 /// As for the letters of a family; more would make a plan of rows that nobody stores.
@@ -37,8 +60,8 @@ bool KeepsPadding(const HubState& hub, std::int64_t size, const TargetOptions& o
 }
 
 Result<Vocabulary> PadVocabulary(const HubState& hub, const TargetOptions& options) {
-  const auto letter = hub.letters.find("v");
-  Vocabulary vocabulary{letter == hub.letters.end() ? 0 : letter->second, 0};
+  const auto letter = hub.model.letters.find("v");
+  Vocabulary vocabulary{letter == hub.model.letters.end() ? 0 : letter->second, 0};
   if (options.padded_vocab) {
     vocabulary.padded = *options.padded_vocab;
   } else if (KeepsPadding(hub, vocabulary.size, options)) {
@@ -97,15 +120,17 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
         .WithHint("--no-optim writes the parameters alone");
   }
   CROSSDOCK_RETURN_IF_ERROR(CheckTensorParallel(CountsOf(hub), options.layout.tp));
-  const auto layers = hub.letters.find("layers");
-  if (layers == hub.letters.end()) return MakeError(ErrorCode::kUsage, fmt::format("the family {} has no letter named layers", hub.family->name));
+  CROSSDOCK_RETURN_IF_ERROR(CheckExpertParallel(hub, options.layout));
+  const auto layers = hub.model.letters.find("layers");
+  if (layers == hub.model.letters.end()) return MakeError(ErrorCode::kUsage, fmt::format("the family {} has no letter named layers", hub.family->name));
   CROSSDOCK_ASSIGN_OR_RETURN(const layout::StageMap stages, layout::MakeStageMap(options.layout, layers->second));
   CROSSDOCK_ASSIGN_OR_RETURN(const Vocabulary vocabulary, PadVocabulary(hub, options));
 
   family::BindOptions bind;
   bind.dialect = "mcore";
+  bind.stacked_layers = hub.model.Homogeneous();  // as the run will, whose moe_layer_freq is then a list
   bind.padded_vocab = vocabulary.padded;
-  CROSSDOCK_ASSIGN_OR_RETURN(const family::Binding binding, family::Bind(*hub.family, hub.letters, hub.conditions, bind));
+  CROSSDOCK_ASSIGN_OR_RETURN(const family::Binding binding, family::Bind(*hub.family, hub.model, bind));
   CROSSDOCK_ASSIGN_OR_RETURN(TargetTensors tensors, MakeTargetTensors(hub, binding, stages, options));
 
   TargetState target;

@@ -2,6 +2,7 @@
 #include "family/bind.h"
 
 #include <algorithm>
+#include <set>
 
 #include "expr/pull_back.h"
 #include "family/detect.h"
@@ -96,7 +97,7 @@ TEST(ConditionsTest, TiedAndRotaryPairs) {
 }
 
 TEST(BindTest, StackedMegatronNamesAndShapes) {
-  ASSERT_OK_AND_ASSIGN(const Binding binding, Bind(Family("qwen3"), LettersOf("qwen3"), {"untied"}, Mcore(56)));
+  ASSERT_OK_AND_ASSIGN(const Binding binding, Bind(Family("qwen3"), {LettersOf("qwen3"), {"untied"}, {}}, Mcore(56)));
   std::map<std::string, Shape> shapes;
   for (const DialectTensor& tensor : binding.tensors) shapes[tensor.name] = tensor.shape;
   const std::map<std::string, Shape> expected = {
@@ -121,7 +122,7 @@ TEST(BindTest, NumberedLayersAndHalves) {
   BindOptions options = Mcore(50);
   options.stacked_layers = false;
   options.split_gate_up = true;
-  ASSERT_OK_AND_ASSIGN(const Binding binding, Bind(Family("llama"), LettersOf("llama"), {}, options));
+  ASSERT_OK_AND_ASSIGN(const Binding binding, Bind(Family("llama"), {LettersOf("llama"), {}, {}}, options));
   EXPECT_EQ(Tensor(binding, "decoder.layers.3.mlp.linear_fc1.weight_v").shape, (Shape{24, 16}));
   EXPECT_EQ(Tensor(binding, "decoder.layers.3.mlp.linear_fc1.weight_v").first_layer, 3);
   EXPECT_EQ(binding.hub[static_cast<std::size_t>(Tensor(binding, "decoder.layers.3.mlp.linear_fc1.weight_v").hub[0])].name,
@@ -132,7 +133,7 @@ TEST(BindTest, NumberedLayersAndHalves) {
 TEST(BindTest, QueryGroupsOneByOne) {
   BindOptions options = Mcore(50);
   options.stacked_layers = false;
-  ASSERT_OK_AND_ASSIGN(const Binding binding, Bind(Family("qwen2"), LettersOf("qwen2"), {}, options));
+  ASSERT_OK_AND_ASSIGN(const Binding binding, Bind(Family("qwen2"), {LettersOf("qwen2"), {}, {}}, options));
   for (const char* kind : {"weight", "bias"}) {
     const DialectTensor& tensor = Tensor(binding, std::string("decoder.layers.0.self_attention.linear_qkv.") + kind);
     ASSERT_EQ(tensor.hub.size(), 3U);
@@ -150,7 +151,7 @@ TEST(BindTest, QueryGroupsOneByOne) {
 TEST(BindTest, CutsFollowTheOperations) {
   BindOptions options = Mcore(56);
   options.stacked_layers = false;
-  ASSERT_OK_AND_ASSIGN(const Binding binding, Bind(Family("qwen3"), LettersOf("qwen3"), {"untied"}, options));
+  ASSERT_OK_AND_ASSIGN(const Binding binding, Bind(Family("qwen3"), {LettersOf("qwen3"), {"untied"}, {}}, options));
   const auto boxes = [&](std::string_view name, int rank) {
     const Result<std::vector<Box>> cut = expr::ShardBoxes(Tensor(binding, name).forward, 2, rank);
     EXPECT_THAT(cut, IsOk()) << name;
@@ -168,7 +169,7 @@ TEST(BindTest, MaxTextShapesAndRotaryPairs) {
   BindOptions options;
   options.dialect = "maxtext";
   options.stack_axis = 1;
-  ASSERT_OK_AND_ASSIGN(const Binding stacked, Bind(Family("llama"), LettersOf("llama"), {"untied", "pairs"}, options));
+  ASSERT_OK_AND_ASSIGN(const Binding stacked, Bind(Family("llama"), {LettersOf("llama"), {"untied", "pairs"}, {}}, options));
   EXPECT_EQ(Tensor(stacked, "decoder.layers.self_attention.query.kernel").shape, (Shape{16, 4, 4, 4}));
   EXPECT_EQ(Tensor(stacked, "decoder.layers.self_attention.key.kernel").shape, (Shape{16, 4, 2, 4}));
   EXPECT_EQ(Tensor(stacked, "decoder.layers.self_attention.out.kernel").shape, (Shape{4, 4, 4, 16}));
@@ -178,7 +179,7 @@ TEST(BindTest, MaxTextShapesAndRotaryPairs) {
   EXPECT_FALSE(expr::IsInexact(Tensor(stacked, "decoder.layers.self_attention.key.kernel").forward));
 
   options.stacked_layers = false;
-  ASSERT_OK_AND_ASSIGN(const Binding single, Bind(Family("llama"), LettersOf("llama"), {"pairs"}, options));
+  ASSERT_OK_AND_ASSIGN(const Binding single, Bind(Family("llama"), {LettersOf("llama"), {"pairs"}, {}}, options));
   const DialectTensor& key = Tensor(single, "decoder.layers_2.self_attention.key.kernel");
   std::vector<std::int64_t> rows;  // head 1 of key: rows 4..7 in the order 4 6 5 7
   for (std::int64_t c = 0; c < 4; ++c) {
@@ -191,16 +192,127 @@ TEST(BindTest, MaxTextShapesAndRotaryPairs) {
 }
 
 TEST(BindTest, ImpossiblePaddingAndSizesAreRefused) {
-  EXPECT_THAT(Bind(Family("llama"), LettersOf("llama"), {}, Mcore(49)), IsError(ErrorCode::kUsage, HasSubstr("at least 50")));
+  EXPECT_THAT(Bind(Family("llama"), {LettersOf("llama"), {}, {}}, Mcore(49)), IsError(ErrorCode::kUsage, HasSubstr("at least 50")));
   Letters odd = LettersOf("llama");
   odd["q"] = 3;
-  EXPECT_THAT(Bind(Family("llama"), odd, {}, Mcore(50)), IsError(ErrorCode::kUsage, HasSubstr("qkv")));
+  EXPECT_THAT(Bind(Family("llama"), {odd, {}, {}}, Mcore(50)), IsError(ErrorCode::kUsage, HasSubstr("qkv")));
   Letters deep = LettersOf("llama");
   deep["layers"] = 1000000;
-  EXPECT_THAT(Bind(Family("llama"), deep, {}, Mcore(50)), IsError(ErrorCode::kUsage, HasSubstr("at most")));
+  EXPECT_THAT(Bind(Family("llama"), {deep, {}, {}}, Mcore(50)), IsError(ErrorCode::kUsage, HasSubstr("at most")));
   BindOptions unknown;
   unknown.dialect = "tunix";
-  EXPECT_THAT(Bind(Family("llama"), LettersOf("llama"), {}, unknown), IsError(ErrorCode::kUnsupported, HasSubstr("tunix")));
+  EXPECT_THAT(Bind(Family("llama"), {LettersOf("llama"), {}, {}}, unknown), IsError(ErrorCode::kUnsupported, HasSubstr("tunix")));
+}
+
+/// Two dense layers among experts, a fused tensor of [Q; K; V], and a part with numbers of its own.
+constexpr std::string_view kMixed = R"(
+family = "mixed"
+[letters]
+layers = { hf = "layers" }
+experts = { hf = "experts" }
+extra = { hf = "extra", default = "0" }
+h = { hf = "h" }
+m = { hf = "m" }
+q = { hf = "q" }
+k = { hf = "k" }
+[layer_kinds]
+moe = { hf = "l % 2 == 1" }
+[conditions]
+shared = { hf = "shared" }
+[[group]]
+index = "l in 0..layers"
+hub = "h.{l}."
+mcore = "d.{l}."
+maxtext = "m."
+rules = [
+  ["qkv", "(q+2*k)*2,h", "qkv : qkv_cat", "-"],
+  ["norm ? moe", "h", "pre_norm", "-"],
+  ["norm ? !moe", "h", "fc1_norm", "-"],
+  ["gate ? moe && shared", "1,h", "gate", "-"],
+]
+[[group]]
+index = "l in 0..layers if moe, e in 0..experts"
+hub = "h.{l}.e.{e}."
+mcore = "d.{l}.experts."
+maxtext = "m."
+rules = [["{g,u}", "m,h", "fc1 : gate_up", "{wi_0,wi_1} : T"], ["w", "h,m", "fc2 : row", "wo : T"]]
+[[group]]
+index = "i in 0..extra"
+hub = "h.{layers+i}."
+mcore = "mtp.{i}."
+rules = [["x", "h", "x", "-"]]
+)";
+
+Model MixedModel(const FamilyFile& family) {
+  const Result<Model> model = EvaluateModel(family, {"hf", *ParseJson(R"({"layers": 4, "experts": 3, "extra": 1, "h": 4, "m": 2, "q": 2, "k": 1, "shared": true})")});
+  EXPECT_THAT(model, IsOk());
+  return model ? *model : Model{};
+}
+
+TEST(BindTest, LayersOfDifferentKindsAreNumbered) {
+  ASSERT_OK_AND_ASSIGN(const FamilyFile family, ParseFamilyFile(kMixed, "mixed.toml"));
+  const Model model = MixedModel(family);
+  EXPECT_FALSE(model.Homogeneous());
+  BindOptions options = Mcore(0);
+  EXPECT_THAT(Bind(family, model, options), IsOk());  // no name is used by both kinds here
+  options.stacked_layers = false;
+  ASSERT_OK_AND_ASSIGN(const Binding binding, Bind(family, model, options));
+  std::set<std::string> names;
+  for (const DialectTensor& tensor : binding.tensors) names.insert(tensor.name);
+  const std::set<std::string> wanted = {"d.0.qkv", "d.0.fc1_norm", "d.1.qkv", "d.1.pre_norm", "d.1.gate", "d.1.experts.fc1", "d.1.experts.fc2", "d.2.qkv",
+                                        "d.2.fc1_norm", "d.3.qkv", "d.3.pre_norm", "d.3.gate", "d.3.experts.fc1", "d.3.experts.fc2", "mtp.0.x"};
+  EXPECT_EQ(names, wanted);
+  EXPECT_EQ(binding.hub.back().name, "h.4.x");
+  const DialectTensor& fc1 = Tensor(binding, "d.3.experts.fc1");
+  EXPECT_EQ(fc1.shape, (Shape{3, 4, 4}));
+  EXPECT_EQ(fc1.expert_axis, 0);
+  EXPECT_EQ(fc1.stack_axis, -1);
+  EXPECT_EQ(fc1.first_layer, 3);
+}
+
+TEST(BindTest, ExpertsAndLayersAreStackedWhereTheDialectSays) {
+  ASSERT_OK_AND_ASSIGN(const FamilyFile family, ParseFamilyFile(kMixed, "mixed.toml"));
+  const Model model = MixedModel(family);
+  ASSERT_OK_AND_ASSIGN(const Binding mcore, Bind(family, model, Mcore(0)));
+  const DialectTensor& fc1 = Tensor(mcore, "d.experts.fc1");
+  EXPECT_EQ(fc1.shape, (Shape{2, 3, 4, 4}));       // layers, experts
+  EXPECT_EQ(fc1.expert_axis, 1);
+  EXPECT_EQ(fc1.stack_axis, 0);
+  BindOptions options;
+  options.dialect = "maxtext";
+  options.stack_axis = 1;
+  ASSERT_OK_AND_ASSIGN(const Binding maxtext, Bind(family, model, options));
+  const DialectTensor& wi = Tensor(maxtext, "m.wi_0");
+  EXPECT_EQ(wi.shape, (Shape{3, 2, 4, 2}));        // experts, layers
+  EXPECT_EQ(wi.expert_axis, 0);
+  EXPECT_EQ(wi.stack_axis, 1);
+  ASSERT_OK_AND_ASSIGN(const auto inverses, expr::Inverses(wi.forward));
+  EXPECT_EQ(inverses.size(), 6U);
+}
+
+TEST(BindTest, ExpertsByNumber) {
+  ASSERT_OK_AND_ASSIGN(const FamilyFile family, ParseFamilyFile(kMixed, "mixed.toml"));
+  BindOptions options = Mcore(0);
+  options.stacked_layers = false;
+  options.stacked_experts = false;
+  options.split_gate_up = true;
+  ASSERT_OK_AND_ASSIGN(const Binding binding, Bind(family, MixedModel(family), options));
+  EXPECT_EQ(Tensor(binding, "d.1.experts.2.fc1_w").shape, (Shape{2, 4}));
+  EXPECT_EQ(Tensor(binding, "d.1.experts.2.fc1_v").expert_axis, -1);
+}
+
+TEST(BindTest, WholeQkvTakesTheOrderOfGroupsAndComesBack) {
+  ASSERT_OK_AND_ASSIGN(const FamilyFile family, ParseFamilyFile(kMixed, "mixed.toml"));
+  BindOptions options = Mcore(0);
+  options.stacked_layers = false;
+  ASSERT_OK_AND_ASSIGN(const Binding binding, Bind(family, MixedModel(family), options));
+  const DialectTensor& qkv = Tensor(binding, "d.0.qkv");
+  ASSERT_EQ(qkv.hub.size(), 1U);
+  ASSERT_OK_AND_ASSIGN(const expr::Expr back, expr::Inverse(qkv.forward, qkv.hub[0]));
+  EXPECT_EQ(back->shape, (Shape{8, 4}));
+  ASSERT_OK_AND_ASSIGN(const expr::Expr around, expr::Substitute(back, [&](int) -> Result<expr::Expr> { return qkv.forward; }));
+  const auto rows = RowsOf(around);
+  for (std::size_t row = 0; row < rows.size(); ++row) EXPECT_EQ(rows[row].second, static_cast<std::int64_t>(row));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 namespace crossdock::family {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::vector<const FamilyFile*> All() {
@@ -28,7 +29,7 @@ TEST(DetectTest, ByArchitectureOrModelType) {
 
 TEST(DetectTest, UnknownArchitecturesAreRefusedWithTheList) {
   EXPECT_THAT(DetectByConfig(Config(R"({"architectures": ["GPT2LMHeadModel"]})"), All()),
-              IsError(ErrorCode::kUnsupported, HasSubstr("LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM")));
+              IsError(ErrorCode::kUnsupported, AllOf(HasSubstr("LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM"), HasSubstr("Qwen3ForCausalLM"))));
   EXPECT_THAT(DetectByConfig(Config("{}"), All()), IsError(ErrorCode::kUnsupported, HasSubstr("--rules")));
 }
 
@@ -52,8 +53,18 @@ TEST(DetectTest, ByFactsOfAMegatronCheckpoint) {
   EXPECT_EQ(qwen2->name, "qwen2");
   ASSERT_OK_AND_ASSIGN(const FamilyFile* qwen3, DetectByFacts({.qk_layernorm = true}, All(), nullptr));
   EXPECT_EQ(qwen3->name, "qwen3");
-  EXPECT_THAT(DetectByFacts({.experts = true}, All(), nullptr), IsError(ErrorCode::kUnsupported, HasSubstr("experts")));
-  EXPECT_THAT(DetectByFacts({.mla = true}, All(), nullptr), IsError(ErrorCode::kUnsupported, HasSubstr("multi-latent")));
+  const auto name = [](const McoreFacts& facts) {
+    const Result<const FamilyFile*> found = DetectByFacts(facts, All(), nullptr);
+    return found ? (*found)->name : found.error().found;
+  };
+  EXPECT_EQ(name({.experts = true}), "mixtral");
+  EXPECT_EQ(name({.qk_layernorm = true, .experts = true}), "qwen3_moe");
+  EXPECT_EQ(name({.qkv_bias = true, .experts = true, .shared_gate = true, .shared_experts = true}), "qwen2_moe");
+  EXPECT_EQ(name({.experts = true, .mla = true, .shared_experts = true}), "deepseek_v2");
+  EXPECT_EQ(name({.experts = true, .mla = true, .expert_bias = true, .shared_experts = true}), "deepseek_v3");
+  EXPECT_THAT(name({.experts = true, .expert_bias = true}), HasSubstr("bias of the router"));
+  EXPECT_THAT(name({.mla = true}), HasSubstr("multi-latent"));
+  EXPECT_THAT(name({.qk_layernorm = true, .qkv_bias = true}), HasSubstr("q/k norms and qkv biases"));
 }
 
 }  // namespace

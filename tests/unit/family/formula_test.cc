@@ -73,7 +73,30 @@ TEST(FormulaTest, Conditions) {
   EXPECT_FALSE(holds("absent == absent"));
   EXPECT_TRUE(holds("n > 2 && n < 4"));
   EXPECT_TRUE(holds("n != 2"));
-  EXPECT_FALSE(EvaluateCondition("n + 1", config).has_value());
+  EXPECT_TRUE(holds("n - 3 == 0"));
+  EXPECT_FALSE(holds("absent + 1"));
+  EXPECT_TRUE(holds("n <= 3 && n >= 3 && !(n < 3)"));
+  EXPECT_FALSE(EvaluateCondition("sqrt(n)", config).has_value());
+}
+
+TEST(FormulaTest, ConditionsLayerByLayer) {
+  ASSERT_OK_AND_ASSIGN(const Value config, ParseJson(R"({"step": 2, "dense": [1, 5], "kinds": ["full", "linear"], "zero": 0})"));
+  const auto layers = [&](std::string_view text) {
+    std::string holding;
+    for (std::int64_t l = 0; l < 6; ++l) {
+      const Result<bool> value = EvaluateCondition(text, config, {{"l", l}});
+      EXPECT_TRUE(value.has_value()) << text;
+      if (value && *value) holding += std::to_string(l);
+    }
+    return holding;
+  };
+  EXPECT_EQ(layers("(l + 1) % step == 0"), "135");
+  EXPECT_EQ(layers("!(l in dense)"), "0234");
+  EXPECT_EQ(layers("kinds[l] == 'linear'"), "1");
+  EXPECT_EQ(layers("kinds[l - 1] == 'linear'"), "2");
+  EXPECT_EQ(layers("l >= 4 && l in dense"), "5");
+  EXPECT_EQ(layers("l % zero == 0"), "");
+  EXPECT_EQ(layers("index || inner"), "");   // names that begin as the operator
 }
 
 }  // namespace

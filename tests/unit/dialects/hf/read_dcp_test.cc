@@ -84,7 +84,7 @@ TEST(ReadDcp, NeedsAConfigurationOrATemplate) {
   ReadOptions options;
   options.template_config = family::ModelConfig{"hf", TinyConfig()};
   ASSERT_OK_AND_ASSIGN(const HubState hub, ReadDcp(source, options, false));
-  EXPECT_EQ(hub.letters.at("v"), 10);
+  EXPECT_EQ(hub.model.letters.at("v"), 10);
 }
 
 TEST(ReadDcp, RefusesMegatronNamesAndForeignOnes) {

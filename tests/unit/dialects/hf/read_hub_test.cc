@@ -103,9 +103,9 @@ TEST(ReadHub, TakesSizesFromTheTensorsWhenOnlyATemplateIsThere) {  // user case 
   }
   options.template_config->values.Set("num_hidden_layers", Value(36));
   ASSERT_OK_AND_ASSIGN(const HubState hub, ReadHub(source, options));
-  EXPECT_EQ(hub.letters.at("layers"), 2);
-  EXPECT_EQ(hub.letters.at("h"), 8);
-  EXPECT_EQ(hub.letters.at("q"), 4);
+  EXPECT_EQ(hub.model.letters.at("layers"), 2);
+  EXPECT_EQ(hub.model.letters.at("h"), 8);
+  EXPECT_EQ(hub.model.letters.at("q"), 4);
   EXPECT_EQ(hub.config.values.GetInt("vocab_size"), 10);
   EXPECT_THAT(hub.notices, Contains(HasSubstr("the tensors the sizes")));
 }

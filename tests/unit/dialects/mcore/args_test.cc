@@ -11,9 +11,8 @@ namespace {
 using ::testing::HasSubstr;
 
 Result<Value> Args(std::string_view family, const Value& config) {
-  const Result<family::Letters> letters = family::EvaluateLetters(Family(family), {"hf", config});
-  const Result<std::vector<std::string>> conditions = family::EvaluateConditions(Family(family), {"hf", config});
-  return ArgsFromConfig(Family(family), *letters, *conditions, {"hf", config});
+  const Result<family::Model> model = family::EvaluateModel(Family(family), {"hf", config});
+  return ArgsFromConfig(Family(family), *model, {"hf", config});
 }
 
 TEST(ArgsTest, FromAConfig) {

@@ -20,7 +20,7 @@ TEST(ConfigSourceTest, ArgumentsAloneAreEnough) {
   ASSERT_OK_AND_ASSIGN(const ChosenConfig chosen, Choose(McoreSource("qwen3", TinyArgs())));
   EXPECT_EQ(chosen.family->name, "qwen3");
   EXPECT_EQ(chosen.origin, "common.pt");
-  EXPECT_EQ(chosen.letters.at("v"), 50);
+  EXPECT_EQ(chosen.model.letters.at("v"), 50);
   ASSERT_FALSE(chosen.notices.empty());
   EXPECT_THAT(chosen.notices.front(), HasSubstr("qwen3 is assumed"));
 }
@@ -87,16 +87,16 @@ TEST(ConfigSourceTest, TheTrueVocabulary) {
   Value args = TinyArgs();
   args.Set("vocab_size", Value());
   ASSERT_OK_AND_ASSIGN(const ChosenConfig unknown, Choose(McoreSource("llama", [&] { Value a = args; a.Set("vocab_size", Value(56)); return a; }())));
-  EXPECT_EQ(unknown.letters.at("v"), 56);
+  EXPECT_EQ(unknown.model.letters.at("v"), 56);
   Catalog catalog = McoreSource("llama", TinyArgs());
   catalog.objects["common"].Set("args", Namespace(args));
   ASSERT_OK_AND_ASSIGN(const ChosenConfig padded, Choose(catalog));
-  EXPECT_EQ(padded.letters.at("v"), 56);
+  EXPECT_EQ(padded.model.letters.at("v"), 56);
   EXPECT_THAT(padded.notices.back(), HasSubstr("padding included"));
   ReadOptions options;
   options.template_config = family::ModelConfig{"hf", TinyConfig("llama")};
   ASSERT_OK_AND_ASSIGN(const ChosenConfig told, Choose(catalog, options));
-  EXPECT_EQ(told.letters.at("v"), 50);
+  EXPECT_EQ(told.model.letters.at("v"), 50);
 }
 
 TEST(ConfigSourceTest, WithoutArgumentsTheTemplateCounts) {
@@ -106,14 +106,14 @@ TEST(ConfigSourceTest, WithoutArgumentsTheTemplateCounts) {
   ReadOptions options;
   options.template_config = family::ModelConfig{"hf", TinyConfig("llama")};
   ASSERT_OK_AND_ASSIGN(const ChosenConfig chosen, Choose(catalog, options));
-  EXPECT_EQ(chosen.letters.at("layers"), 3);
+  EXPECT_EQ(chosen.model.letters.at("layers"), 3);
 }
 
 TEST(ConfigSourceTest, AnItemOfTheDataFilesIsAListOfOne) {
   Catalog catalog = McoreSource("llama", TinyArgs());
   catalog.objects["common"] = Value::MakeList({catalog.objects["common"]});
   ASSERT_OK_AND_ASSIGN(const ChosenConfig chosen, Choose(catalog));
-  EXPECT_EQ(chosen.letters.at("h"), 16);
+  EXPECT_EQ(chosen.model.letters.at("h"), 16);
 }
 
 }  // namespace

@@ -76,11 +76,10 @@ inline Catalog HfSource(std::string_view family, const Value& config, bool full_
   catalog.format = "safetensors";
   catalog.root = "/hf";
   catalog.objects["config.json"] = config;
-  const Result<family::Letters> letters = family::EvaluateLetters(Family(family), {"hf", config});
-  const Result<std::vector<std::string>> conditions = family::EvaluateConditions(Family(family), {"hf", config});
+  const Result<family::Model> model = family::EvaluateModel(Family(family), {"hf", config});
   family::BindOptions options;
   options.dialect = "hf";
-  const Result<family::Binding> binding = family::Bind(Family(family), *letters, *conditions, options);
+  const Result<family::Binding> binding = family::Bind(Family(family), *model, options);
   for (const family::HubTensor& tensor : binding->hub) {
     AddEntry(&catalog, full_state ? "param/" + tensor.name : tensor.name, DType::kBF16, tensor.shape);
     for (const char* slot : {"master", "adam_mu", "adam_nu"}) {
@@ -111,14 +110,13 @@ inline Catalog McoreSource(std::string_view family, const Value& args, bool stac
   catalog.format = "dcp";
   catalog.root = "/run/iter_0000020";
   catalog.step = 20;
-  const Result<family::Letters> letters = family::EvaluateLetters(Family(family), {"mcore", args});
-  const Result<std::vector<std::string>> conditions = family::EvaluateConditions(Family(family), {"mcore", args});
+  const Result<family::Model> model = family::EvaluateModel(Family(family), {"mcore", args});
   family::BindOptions options;
   options.dialect = "mcore";
   options.stacked_layers = stacked;
   options.split_gate_up = split;
   options.padded_vocab = rows;
-  const Result<family::Binding> binding = family::Bind(Family(family), *letters, *conditions, options);
+  const Result<family::Binding> binding = family::Bind(Family(family), *model, options);
   for (const family::DialectTensor& tensor : binding->tensors) {
     AddEntry(&catalog, tensor.name, DType::kBF16, tensor.shape);
     for (const char* state : {"param", "exp_avg", "exp_avg_sq"}) {

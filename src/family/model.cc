@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "family/model.h"
+
 #include <algorithm>
 
-#include "family/bind.h"
 #include "family/formula.h"
 #include "family/row_syntax.h"
 #include "fmt/format.h"
@@ -12,6 +13,11 @@ namespace {
 
 /// No model comes near; keeps products of a few letters within int64.
 constexpr std::int64_t kMaxLetter = std::int64_t{1} << 31U;
+/// As for indices (bind.cc).
+constexpr std::int64_t kMaxLayers = 16384;
+
+/// Only what may be absent altogether (multi-token prediction, say) may be 0; its file says `default = "0"`.
+std::int64_t LeastOf(const LetterRule& rule) { return rule.fallback == "0" ? 0 : 1; }
 
 /// The value at the first alternative that is present, nothing when none is.
 Result<std::optional<std::int64_t>> FromConfig(const std::string& letter, const LetterRule& rule, const ModelConfig& config) {
@@ -27,9 +33,11 @@ Result<std::optional<std::int64_t>> FromConfig(const std::string& letter, const 
       if (!counts) continue;
     }
     const std::optional<std::int64_t> number = config.values.GetInt(path);
-    if (!number || *number < 1 || *number > kMaxLetter) {
+    const std::int64_t least = LeastOf(rule);
+    if (number && *number == 0 && least == 1 && !rule.fallback.empty()) continue;  // as if it were absent
+    if (!number || *number < least || *number > kMaxLetter) {
       return MakeError(ErrorCode::kCorrupt, fmt::format("{} in the configuration is no size of a model (letter {})", path, letter))
-          .WithExpected(fmt::format("a whole number from 1 to {}", kMaxLetter))
+          .WithExpected(fmt::format("a whole number from {} to {}", least, kMaxLetter))
           .WithFound(Printable(ToJson(*value, 0), 80));
     }
     return number;
@@ -71,7 +79,7 @@ Result<Letters> EvaluateLetters(const FamilyFile& family, const ModelConfig& con
         continue;
       }
       Result<std::int64_t> value = EvaluateInteger(fallback, letters);
-      if (!value || *value < 1 || *value > kMaxLetter) {
+      if (!value || *value < LeastOf(family.letters.at(*letter)) || *value > kMaxLetter) {
         return MakeError(ErrorCode::kCorrupt, fmt::format("the configuration gives no value for the family {}'s letter {}", family.name, *letter))
             .WithExpected(fmt::format("a whole number from {}", fallback))
             .WithFound(value ? std::to_string(*value) : value.error().message);
@@ -95,6 +103,42 @@ Result<std::vector<std::string>> EvaluateConditions(const FamilyFile& family, co
     if (holds) holding.push_back(word);
   }
   return holding;
+}
+
+bool Model::Homogeneous() const {
+  return std::all_of(kinds.begin(), kinds.end(), [](const auto& kind) {
+    const std::vector<bool>& layers = kind.second;
+    return std::find(layers.begin(), layers.end(), true) == layers.end() || std::find(layers.begin(), layers.end(), false) == layers.end();
+  });
+}
+
+Result<LayerKinds> EvaluateKinds(const FamilyFile& family, const ModelConfig& config, std::int64_t layers) {
+  LayerKinds kinds;
+  for (const auto& [word, rules] : family.layer_kinds) {
+    const auto rule = rules.find(config.words);
+    if (rule == rules.end()) {
+      return MakeError(ErrorCode::kIncomplete, fmt::format("the family {} does not say which layers are {} by a configuration of the kind {}", family.name, word, config.words));
+    }
+    std::vector<bool>& of = kinds[word];
+    for (std::int64_t layer = 0; layer < layers; ++layer) {
+      CROSSDOCK_ASSIGN_OR_RETURN(const bool holds, EvaluateCondition(rule->second, config.values, {{"l", layer}}));
+      of.push_back(holds);
+    }
+  }
+  return kinds;
+}
+
+Result<Model> EvaluateModel(const FamilyFile& family, const ModelConfig& config) {
+  Model model;
+  CROSSDOCK_ASSIGN_OR_RETURN(model.letters, EvaluateLetters(family, config));
+  CROSSDOCK_ASSIGN_OR_RETURN(model.conditions, EvaluateConditions(family, config));
+  if (family.layer_kinds.empty()) return model;
+  const auto layers = model.letters.find("layers");
+  if (layers == model.letters.end() || layers->second > kMaxLayers) {
+    return MakeError(ErrorCode::kUsage, fmt::format("the family {} tells kinds of layers apart, for which the letter layers must count at most {}", family.name, kMaxLayers));
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(model.kinds, EvaluateKinds(family, config, layers->second));
+  return model;
 }
 
 }  // namespace crossdock::family
