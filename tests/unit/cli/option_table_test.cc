@@ -64,7 +64,7 @@ Result<ConvertOptions> Asked(std::vector<std::string> args) {
 const std::map<std::string_view, std::string>& Values() {
   static const std::map<std::string_view, std::string> kValues = {
       {"source", "s"}, {"target", "t"}, {"megatron-path", "p"}, {"hf-path", "h"}, {"hf-model", "m"}, {"to", "dcp"}, {"from", "hf"}, {"saver", "core"},
-      {"loader", "core"}, {"model-size", "qwen2.5-7B"}, {"tokenizer-model", "k"}, {"tp", "2"}, {"pp", "2"},
+      {"loader", "core"}, {"model-size", "qwen2.5-7B"}, {"tokenizer-model", "k"}, {"tp", "2"}, {"pp", "2"}, {"ep", "2"}, {"etp", "4"},
       {"pipeline-layers", "3,1"}, {"first-stage-layers", "1"}, {"last-stage-layers", "1"}, {"vpp", "2"}, {"num-layers-per-virtual-pipeline-stage", "1"},
       {"pipeline-layout", "Et|tL"}, {"make-vocab-size-divisible-by", "64"}, {"padded-vocab-size", "2048"}, {"dtype", "fp16"}, {"keep-dtype", "*norm*"},
       {"step", "7"}, {"params-from", "master"}, {"set", "lr=1"}, {"hf-template", "m"}, {"family", "llama"}, {"rules", "r"}, {"for", "megatron-lm@0.19"},
