@@ -5,6 +5,7 @@ Import this before anything of megatron. Everything a rank needs is imported onc
 import collections
 import contextlib
 import dataclasses
+import functools
 import os
 import pickle
 import queue
@@ -27,6 +28,10 @@ logging.disable(logging.WARNING)
 import torch
 
 torch.set_num_threads(1)
+
+import mcore_experts
+import models_experts
+import reference
 
 
 # --- torch.cuda on a machine that has none; in each rank, before a model is built --------------------------------------
@@ -98,7 +103,10 @@ from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
 from megatron.core.tensor_parallel.random import get_cuda_rng_tracker
-from megatron.core.transformer.transformer_config import TransformerConfig
+from megatron.core.transformer.mlp import MLPSubmodules
+from megatron.core.transformer.moe.experts import SequentialMLP
+from megatron.core.transformer.transformer_config import MLATransformerConfig, TransformerConfig
+from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
 from megatron.core.transformer.utils import make_sharded_tensors_for_checkpoint
 
 # One queue in the process instead of a manager process, which would import the main script again.
@@ -159,7 +167,14 @@ class TELayerNormColumnParallelLinear(TEColumnParallelLinear):
 
 
 class TELinear(_Sharded, torch.nn.Module):
-    """Duplicated on all ranks; dense GPT models do not build one."""
+    """Duplicated on all tensor-parallel ranks: the down projections of multi-latent attention."""
+
+    def __init__(self, input_size, output_size, *, config, parallel_mode, bias=False, **ignored):
+        super().__init__()
+        assert parallel_mode == "duplicated" and not bias
+        self.weight = torch.nn.Parameter(torch.empty(output_size, input_size, dtype=config.params_dtype))
+        self.weight.sequence_parallel = config.sequence_parallel
+        self.tp_group = parallel_state.get_tensor_model_parallel_group()
 
 
 class TEDotProductAttention(torch.nn.Module):
@@ -193,7 +208,8 @@ class TESpecProvider(BackendSpecProvider):
         return TEDotProductAttention
 
     def grouped_mlp_modules(self, moe_use_grouped_gemm):
-        raise NotImplementedError("dense models only")
+        assert not moe_use_grouped_gemm, "experts one after the other only: both kinds store the same keys"
+        return functools.partial(SequentialMLP, submodules=MLPSubmodules(linear_fc1=TEColumnParallelLinear, linear_fc2=TERowParallelLinear))
 
     def activation_func(self):
         return None
@@ -209,6 +225,7 @@ def _with_standins():
 
 
 _with_standins()
+mcore_experts.install(sys.modules[__name__])
 _torch_norm = transformer_block.WrappedTorchNorm if hasattr(transformer_block, "WrappedTorchNorm") else None
 if _torch_norm is None:
     from megatron.core.transformer.torch_norm import WrappedTorchNorm as _torch_norm
@@ -333,17 +350,23 @@ class Layout:
     numbered: bool = False            # keys decoder.layers.<i>. instead of a layer axis
     divisor: int = 128                # make_vocab_size_divisible_by
     bucket: int | None = None         # elements after which a bucket of gradients closes (first stage); none: one bucket
+    ep: int = 1                       # ep * etp divides tp * dp
+    etp: int | None = None            # tensor parallelism of an expert; none: as tp
 
     @property
     def world(self):
         return self.tp * self.pp * self.dp
+
+    @property
+    def expert_tp(self):
+        return self.etp or self.tp
 
     def padded(self, vocabulary):
         unit = self.divisor * self.tp
         return (vocabulary + unit - 1) // unit * unit
 
     def __str__(self):
-        extra = "".join(f"-{name}{value}" for name, value in (("dp", self.dp if self.dp > 1 else None), ("first", self.first), ("last", self.last), ("vpp", self.vpp), ("embedding", self.embedding), ("loss", self.loss)) if value)
+        extra = "".join(f"-{name}{value}" for name, value in (("dp", self.dp if self.dp > 1 else None), ("ep", self.ep if self.ep > 1 else None), ("etp", self.etp), ("first", self.first), ("last", self.last), ("vpp", self.vpp), ("embedding", self.embedding), ("loss", self.loss)) if value)
         return f"tp{self.tp}-pp{self.pp}{extra}{'-cells' if self.cells else ''}{'-numbered' if self.numbered else ''}{f'-bucket{self.bucket}' if self.bucket else ''}"
 
 
@@ -355,19 +378,23 @@ def rope_of(config):
     return float(theta), scaling
 
 
-def heads_of(config):
-    heads = config["num_attention_heads"]
-    return heads, config.get("num_key_value_heads") or heads, config.get("head_dim") or config["hidden_size"] // heads
+BIASED, NORMED = ("qwen2", "qwen2_moe"), ("qwen3", "qwen3_moe")   # q, k, v with biases; a norm of each query and key head
+
+
+heads_of = reference.heads_of
 
 
 def transformer_config(config, layout, dtype, local=False):
     heads, groups, head_dim = heads_of(config)
     kind = config["model_type"]
-    return TransformerConfig(
+    mla = models_experts.is_mla(config)
+    more = mcore_experts.fields(config, layout) if mcore_experts.is_ours(config) else {}
+    return (MLATransformerConfig if mla else TransformerConfig)(
+        **more, **(mcore_experts.mla_fields(config) if mla else {}),
         num_layers=config["num_hidden_layers"], hidden_size=config["hidden_size"], num_attention_heads=heads, num_query_groups=groups,
         kv_channels=head_dim, ffn_hidden_size=config["intermediate_size"], gated_linear_unit=True,
         activation_func=torch.nn.functional.silu, normalization="RMSNorm", layernorm_epsilon=config["rms_norm_eps"],
-        add_bias_linear=False, add_qkv_bias=kind == "qwen2", qk_layernorm=kind == "qwen3", hidden_dropout=0.0, attention_dropout=0.0,
+        add_bias_linear=False, add_qkv_bias=kind in BIASED, qk_layernorm=mcore_experts.has_norms(sys.modules[__name__], config), hidden_dropout=0.0, attention_dropout=0.0,
         tensor_model_parallel_size=layout.tp, pipeline_model_parallel_size=layout.pp, pipeline_dtype=dtype, params_dtype=dtype,
         bf16=dtype == torch.bfloat16, fp16=dtype == torch.float16, use_cpu_initialization=True, perform_initialization=False,
         gradient_accumulation_fusion=False, bias_activation_fusion=False, bias_dropout_fusion=False, masked_softmax_fusion=False,
@@ -379,17 +406,21 @@ def transformer_config(config, layout, dtype, local=False):
 
 
 def initialize(layout):
-    parallel_state.initialize_model_parallel(layout.tp, layout.pp, layout.vpp, create_gloo_process_groups=True)
+    parallel_state.initialize_model_parallel(layout.tp, layout.pp, layout.vpp, expert_model_parallel_size=layout.ep,
+                                             expert_tensor_parallel_size=layout.expert_tp, create_gloo_process_groups=True)
     get_cuda_rng_tracker().states_ = {name: torch.zeros(16, dtype=torch.uint8) for name in
                                       ("model-parallel-rng", "expert-parallel-rng", "data-parallel-rng")}
 
 
-def build_model(config, layout, dtype=torch.bfloat16, local=False, chunk=None):
+def build_model(config, layout, dtype=torch.bfloat16, local=False, chunk=None, own_names=False):
     """One rank's GPTModel under TransformerEngine's names, or (local) Megatron's own layers, which also compute.
     With virtual stages this is the model chunk that is named, with the ends where training's get_model puts them."""
     megatron = transformer_config(config, layout, dtype, local)
     theta, scaling = rope_of(config)
-    if local:
+    if mcore_experts.is_ours(config):
+        transformer_block.LayerNormImpl = _torch_norm if local else TENorm
+        spec = mcore_experts.layer_spec(sys.modules[__name__], config, megatron, local, own_names)
+    elif local:
         transformer_block.LayerNormImpl = _torch_norm
         spec = gpt_layer_specs.get_gpt_layer_local_spec(normalization="RMSNorm", qk_layernorm=megatron.qk_layernorm)
     else:
@@ -404,7 +435,9 @@ def build_model(config, layout, dtype=torch.bfloat16, local=False, chunk=None):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
-    return model.to(dtype)
+    model = model.to(dtype)
+    mcore_experts.after_build(model)
+    return model
 
 
 def build_chunks(config, layout, dtype=torch.bfloat16):
@@ -419,7 +452,8 @@ def _wrapped(model, ddp, distributed, first_chunk):
     if distributed:
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         layouts["full_param_layout"] = distrib_optimizer.DistributedOptimizer.compute_full_param_layout(
-            parameters, bucket, parallel_state.get_data_parallel_group(with_context_parallel=True).size(), ddp)
+            parameters, bucket, parallel_state.get_data_parallel_group(with_context_parallel=True).size(), ddp,
+            expert_data_parallel_world_size=parallel_state.get_expert_data_parallel_group().size())
     return DistributedDataParallel(model.config, ddp, model, disable_bucketing=bucket is None, **layouts)
 
 
@@ -525,7 +559,7 @@ def training_args(config, layout, save, dtype=torch.bfloat16, iteration=20, opti
         add_position_embedding=True, use_rotary_position_embeddings=True, rotary_base=int(theta), rotary_percent=1.0,
         use_rope_scaling=bool(scaling), rope_scaling_factor=float((scaling or {}).get("factor", 8.0)), normalization="RMSNorm",
         layernorm_epsilon=config["rms_norm_eps"], norm_epsilon=config["rms_norm_eps"], swiglu=True, add_bias_linear=False,
-        add_qkv_bias=kind == "qwen2", qk_layernorm=kind == "qwen3", untie_embeddings_and_output_weights=not config.get("tie_word_embeddings"),
+        add_qkv_bias=kind in BIASED, qk_layernorm=mcore_experts.has_norms(sys.modules[__name__], config), untie_embeddings_and_output_weights=not config.get("tie_word_embeddings"),
         vocab_size=config["vocab_size"], padded_vocab_size=layout.padded(config["vocab_size"]), make_vocab_size_divisible_by=layout.divisor,
         attention_dropout=0.0, hidden_dropout=0.0, params_dtype=dtype, bf16=dtype == torch.bfloat16, fp16=dtype == torch.float16,
         tensor_model_parallel_size=layout.tp, pipeline_model_parallel_size=layout.pp, data_parallel_size=layout.dp, world_size=layout.world,
@@ -539,6 +573,8 @@ def training_args(config, layout, save, dtype=torch.bfloat16, iteration=20, opti
         adam_beta1=0.9, adam_beta2=0.95, adam_eps=1e-8, iteration=iteration, consumed_train_samples=160, skipped_train_samples=0,
         consumed_valid_samples=16, global_batch_size=8, micro_batch_size=4, rank=torch.distributed.get_rank(),
         use_checkpoint_args=False, no_load_optim=not optimizer, no_load_rng=True, finetune=False, train_iters=100)
+    if mcore_experts.is_ours(config):
+        values |= mcore_experts.arguments(config, layout)
     for name, value in (values | more).items():
         setattr(args, name, value)
     return args

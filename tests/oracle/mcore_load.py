@@ -45,8 +45,8 @@ def compare_rank(model, optimizer, config, parameters, state, layout):
     problems, count = [], 0
     padded, vocabulary = layout.padded(config["vocab_size"]), config["vocab_size"]
     entries = env.named_entries(model)
-    own = dict(model.named_parameters())
-    missing = set(own) - set(entries)
+    own = {name: value for name, value in model.state_dict(keep_vars=True).items() if isinstance(value, torch.Tensor)}
+    missing = {name for name in own if not name.endswith("_extra_state")} - set(entries)
     if missing:
         problems.append(f"not in the sharded state: {sorted(missing)}")
     reference = to_megatron(parameters, config, padded, layout.numbered)
@@ -129,6 +129,20 @@ def command_line(flags):
         return env.training_arguments.parse_args(ignore_unknown_args=False)
     finally:
         sys.argv = argv
+
+
+def arguments_rank(rank, flags, layout):
+    env.initialize(layout)
+    args = command_line(flags)
+    args.rank, args.world_size, args.data_parallel_size = rank, layout.world, layout.dp
+    args.auto_detect_ckpt_format = args.use_dist_ckpt = True
+    args, _ = env.training_checkpointing.load_args_from_checkpoint(args)
+    return {name: value for name, value in vars(args).items() if isinstance(value, (bool, int, float, str, list, type(None)))}
+
+
+def stored_arguments(flags):
+    """Plain arguments of a run with these flags, after it has read those of the checkpoint."""
+    return env.run_ranks(1, arguments_rank, [str(flag) for flag in flags], env.Layout())[0]
 
 
 def model_of(args, kind):

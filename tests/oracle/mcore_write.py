@@ -6,12 +6,13 @@ import torch
 
 import mcore_env as env
 from reference import slot_of, slots_of, to_megatron
+from reference_experts import with_own_names
 
 STEP, ITERATION, SAMPLES = 7, 20, 160
 
 
 def fill_model(model, config, parameters, layout, pad=77.0):
-    reference = to_megatron(parameters, config, layout.padded(config["vocab_size"]), layout.numbered, pad)
+    reference = with_own_names(to_megatron(parameters, config, layout.padded(config["vocab_size"]), layout.numbered, pad))
     with torch.no_grad():
         for entry in env.named_entries(model).values():
             for leaf in env.leaves(entry):
@@ -33,9 +34,9 @@ def fill_optimizer(optimizer, model, config, state, layout):
                 tensor.copy_(local.reshape(-1)[start:end])
 
 
-def save_rank(rank, root, config, parameters, state, layout, dtype, iteration, release, more):
+def save_rank(rank, root, config, parameters, state, layout, dtype, iteration, release, local, more):
     env.initialize(layout)
-    model = env.build_model(config, layout, dtype)
+    model = env.build_model(config, layout, dtype, local=local, own_names=local)
     optimizer = scheduler = None
     if state is not None:
         wrapped, optimizer, scheduler = env.build_optimizer(model, layout, dtype)
@@ -49,11 +50,12 @@ def save_rank(rank, root, config, parameters, state, layout, dtype, iteration, r
     env.training_checkpointing.save_checkpoint(iteration, [chunk], optimizer, scheduler, 123456789, release=release)
 
 
-def save(root, config, parameters, layout, state=None, dtype=torch.bfloat16, iteration=ITERATION, release=False, common=False, **more):
-    """Writes ROOT/iter_NNNNNNN. common=True moves the common state into common.pt, as Megatron-Core did until 0.18."""
+def save(root, config, parameters, layout, state=None, dtype=torch.bfloat16, iteration=ITERATION, release=False, common=False, local=False, **more):
+    """Writes ROOT/iter_NNNNNNN. common=True moves the common state into common.pt, as Megatron-Core did until 0.18;
+    local=True saves Megatron's own layers instead of TransformerEngine's."""
     root = pathlib.Path(root)
     root.mkdir(parents=True, exist_ok=True)
-    env.run_ranks(layout.world, save_rank, root, config, parameters, state, layout, dtype, iteration, release, more)
+    env.run_ranks(layout.world, save_rank, root, config, parameters, state, layout, dtype, iteration, release, local, more)
     step = root / ("release" if release else f"iter_{iteration:07d}")
     if common:
         to_common_pt(step)

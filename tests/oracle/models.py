@@ -8,6 +8,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
 
+import models_experts
 from reference import fill
 
 # name -> fields of config.json. Vocabularies are no multiples, head_dim * heads != hidden where the family allows it.
@@ -62,15 +63,18 @@ def shapes(config):
 
 def parameters(case, dtype=torch.bfloat16):
     """(config, {HF name: tensor}) without transformers."""
-    config = dict(CONFIGS[case])
+    config = dict(CONFIGS[case] if case in CONFIGS else models_experts.CONFIGS[case])
     rope = config.pop("rope", None)
     config |= {"rope_parameters": {"rope_theta": config["rope_theta"], **(rope or {"rope_type": "default"})}, **_COMMON}
-    return config, {name: fill(f"{case}:{name}", shape, dtype) for name, shape in shapes(config).items()}
+    listed = shapes(config) if case in CONFIGS else models_experts.shapes(config)
+    return config, {name: fill(f"{case}:{name}", shape, torch.float32 if name.endswith("e_score_correction_bias") else dtype) for name, shape in listed.items()}
 
 
 def build(case, dtype=torch.bfloat16):
     """The same as a real transformers model."""
     import transformers
+    if case in models_experts.CONFIGS:
+        return build_experts(case, dtype)
     config, tensors = parameters(case, dtype)
     fields = {key: value for key, value in config.items() if key not in ("model_type", "rope_theta")}
     kinds = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
@@ -85,6 +89,21 @@ def build(case, dtype=torch.bfloat16):
     return model, tensors
 
 
+def build_experts(case, dtype):
+    """Through a directory: transformers holds a layer's experts as one tensor, and makes it from the released ones itself."""
+    import tempfile
+    import transformers
+    from safetensors.torch import save_file
+    config, tensors = parameters(case, dtype)
+    fields = {key: value for key, value in config.items() if key not in ("model_type", "rope_theta")}
+    settings = getattr(transformers, models_experts.CLASSES[config["model_type"]] + "Config")(**fields, dtype=str(dtype).removeprefix("torch."), use_cache=False)
+    settings.architectures = [models_experts.CLASSES[config["model_type"]] + "ForCausalLM"]
+    with tempfile.TemporaryDirectory() as folder:
+        settings.save_pretrained(folder)
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, f"{folder}/model.safetensors", {"format": "pt"})
+        return load(folder, dtype), tensors
+
+
 def write(case, target, dtype=torch.bfloat16, max_shard_size="60KB", complete=True):
     """save_pretrained plus what makes a directory complete. Returns (config.json as a dict, tensors)."""
     import transformers
@@ -96,7 +115,7 @@ def write(case, target, dtype=torch.bfloat16, max_shard_size="60KB", complete=Tr
     model.generation_config = transformers.GenerationConfig(bos_token_id=1, eos_token_id=2, max_new_tokens=8)
     model.save_pretrained(target, max_shard_size=max_shard_size)
     if complete:
-        words = Tokenizer(WordLevel({f"w{index}": index for index in range(CONFIGS[case]["vocab_size"])}, unk_token="w0"))
+        words = Tokenizer(WordLevel({f"w{index}": index for index in range(model.config.vocab_size)}, unk_token="w0"))
         words.pre_tokenizer = Whitespace()
         tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0", bos_token="w1", eos_token="w2")
         tokenizer.chat_template = "{% for m in messages %}{{ m['role'] }} : {{ m['content'] }}\n{% endfor %}"

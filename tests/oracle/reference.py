@@ -7,6 +7,9 @@ import struct
 
 import torch
 
+import models_experts
+import reference_experts
+
 DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64, "I32": torch.int32,
     "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool, "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
@@ -30,6 +33,8 @@ def slots_of(parameters):
     """Adam's state for HF parameters: masters differ from the upcast model by a small rest, second moments are positive."""
     state = {}
     for name, tensor in parameters.items():
+        if name.endswith("e_score_correction_bias"):             # a buffer: no gradient, no state
+            continue
         wide = tensor.float()
         state[f"optim/master/{name}"] = wide + seeded("master:" + name, tensor.shape, scale=1e-5) * wide.abs()
         state[f"optim/adam_mu/{name}"] = seeded("mu:" + name, tensor.shape, scale=1e-3)
@@ -39,6 +44,8 @@ def slots_of(parameters):
 
 def heads_of(config):
     heads = config["num_attention_heads"]
+    if models_experts.is_mla(config):                            # config.json's head_dim is the size of the rotary part there
+        return heads, heads, config["hidden_size"] // heads
     return heads, config.get("num_key_value_heads") or heads, config.get("head_dim") or config["hidden_size"] // heads
 
 
@@ -75,7 +82,13 @@ def to_megatron(tensors, config, vocabulary=None, numbered=False, pad=None):
             result["self_attention.k_layernorm.weight"] = get("self_attn.k_norm.weight")
         return result
 
-    every = [layer(index) for index in range(layers)]
+    if models_experts.experts_of(config) is None:
+        every = [layer(index) for index in range(layers)]
+    else:
+        kinds = models_experts.kinds(config)
+        numbered = numbered or not all(kinds)
+        every = [reference_experts.layer_keys(lambda name: tensors[f"model.layers.{index}.{name}"], lambda name: f"model.layers.{index}.{name}" in tensors,
+                                              config, index, kinds[index], fuse) for index in range(layers)]
     if numbered:
         keys = {f"decoder.layers.{index}.{name}": tensor for index, part in enumerate(every) for name, tensor in part.items()}
     else:

@@ -1,13 +1,7 @@
 """Families x targets x layouts, each cell judged by its real consumer: Megatron-Core's dist_checkpointing, Megatron's own
 load_checkpoint on legacy trees, FSDP2's DCP. Weights and Adam's state bit for bit.
 
-A run takes CELLS of them, chosen by the commit it tests (so that a commit's run can be repeated and commits rotate through
-all); the line `matrix: seed ...` says which. CROSSDOCK_MATRIX=all takes every cell, CROSSDOCK_MATRIX=<seed> those of a seed."""
-import hashlib
-import os
-import pathlib
-import subprocess
-
+A run takes CELLS of them (rotation.py); the line `matrix: seed ...` says which."""
 import pytest
 
 import tool
@@ -19,6 +13,7 @@ import legacy_load
 import mcore_chunks
 import mcore_env as env
 import models
+import rotation
 from reference import assert_same, raw_of
 
 CELLS = 8
@@ -52,26 +47,9 @@ def every_cell():
     return cells
 
 
-def seed():
-    """Of this commit; where there is none, of the source's version."""
-    said = os.environ.get("CROSSDOCK_MATRIX", "")
-    if said:
-        return said
-    root = pathlib.Path(__file__).resolve().parent
-    done = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=root, capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else "0"
-
-
-def chosen(cells, word):
-    """The cells whose name and seed together have the smallest digests: each cell is as likely as any other."""
-    if word == "all":
-        return sorted(cells)
-    return sorted(cells, key=lambda name: hashlib.sha256(f"{word} {name}".encode()).digest())[:CELLS]
-
-
 EVERY = every_cell()
-SEED = seed()
-NAMES = chosen(EVERY, SEED)
+SEED = rotation.seed()
+NAMES = rotation.chosen(EVERY, SEED, CELLS)
 
 
 def test_the_matrix_is_whole_and_its_choice_can_be_repeated(capsys):
@@ -79,8 +57,8 @@ def test_the_matrix_is_whole_and_its_choice_can_be_repeated(capsys):
         print(f"\nmatrix: seed {SEED}, {len(NAMES)} of {len(EVERY)} cells (CROSSDOCK_MATRIX=all takes all, =SEED repeats)", flush=True)
     targets = {target for _, target, _ in EVERY.values()}
     assert targets == {"megatron", "megatron-legacy", "dcp"} and {case for case, _, _ in EVERY.values()} == set(models.CONFIGS)
-    assert chosen(EVERY, "a") == chosen(EVERY, "a") != chosen(EVERY, "b")
-    assert set().union(*(chosen(EVERY, str(word)) for word in range(400))) == set(EVERY)      # rotation reaches every cell
+    assert rotation.chosen(EVERY, "a", CELLS) == rotation.chosen(EVERY, "a", CELLS) != rotation.chosen(EVERY, "b", CELLS)
+    assert set().union(*(rotation.chosen(EVERY, str(word), CELLS) for word in range(400))) == set(EVERY)      # rotation reaches every cell
 
 
 def loaded_by_fsdp(directory, case, mesh, parameters, state):

@@ -53,6 +53,8 @@ def step_of(root):
 
 def layout_words(layout):
     words = ["--tp", layout.tp, "--pp", layout.pp]
+    words += ["--ep", layout.ep] if layout.ep > 1 else []
+    words += ["--etp", layout.etp] if layout.etp else []
     if layout.first is not None:
         words += ["--first-stage-layers", layout.first]
     if layout.last is not None:
