@@ -19,6 +19,7 @@ import zipfile
 sys.path.insert(0, os.path.dirname(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "limits"))
 import checkpoint  # noqa: E402
+import experts  # noqa: E402
 import models  # noqa: E402
 
 PROGRAM = os.path.abspath(os.environ.get("CROSSDOCK", "")) if os.environ.get("CROSSDOCK") else ""
@@ -158,6 +159,48 @@ class Layouts(Case):
         self.same("back", items)
         for words, rows in ((["--make-vocab-size-divisible-by", 128], 128), (["--padded-vocab-size", 64], 64)):
             self.assertIn(f"padded from 50 to {rows} rows", self.text("plan", "m", "out", "--to", "megatron", *words))
+
+
+class Experts(Case):
+    FORMATS = ("megatron", "megatron-legacy")
+
+    def chain(self, start, items, steps):
+        """From step to step, then to Hugging Face: byte-equal to the start."""
+        before = start
+        for number, (kind, words) in enumerate(steps):
+            place = f"{start}-{number}-{kind}"
+            self.run_tool("convert", before, place, "--to", kind, *words)
+            before = place
+        self.run_tool("convert", before, f"{start}-back", "--to", "hf")
+        self.same(f"{start}-back", items)
+        shutil.rmtree(self.path(f"{start}-back"))
+
+    def test_b16_expert_ranks_are_merged_and_divided_anew(self):
+        items = experts.write(self.path("hf"), experts.PLAIN)
+        for kind in self.FORMATS:
+            self.chain("hf", items, [(kind, ["--tp", 2, "--ep", 4]), (kind, ["--ep", 2]), (kind, ["--ep", 1])])
+            shutil.rmtree(self.path(f"hf-0-{kind}")), shutil.rmtree(self.path(f"hf-1-{kind}")), shutil.rmtree(self.path(f"hf-2-{kind}"))
+
+    def test_b19_experts_are_cut_by_ranks_of_their_own(self):
+        items = experts.write(self.path("hf"), experts.PLAIN)
+        for number, words in enumerate((["--etp", 2], ["--tp", 2, "--ep", 2, "--etp", 1], ["--tp", 2, "--ep", 3, "--etp", 2], ["--ep", 3, "--etp", 2])):
+            os.rename(self.path("hf"), self.path(f"m{number}"))
+            self.chain(f"m{number}", items, [("megatron", words)])
+            os.rename(self.path(f"m{number}"), self.path("hf"))
+        # The directories of the legacy form are called by tensor rank and expert rank.
+        self.chain("hf", items, [("megatron-legacy", ["--tp", 2, "--ep", 2, "--etp", 1]), ("megatron-legacy", ["--tp", 2, "--ep", 3])])
+        pairs = sorted(name for name in os.listdir(self.path("hf-0-megatron-legacy", "release")) if name.startswith("mp_rank"))
+        self.assertEqual(pairs, ["mp_rank_00_000", "mp_rank_01_001"])
+        self.refused("none", "convert", "hf", "none", "--to", "megatron-legacy", "--etp", 2, says=("--etp 2", "--to megatron"))
+
+    def test_b24_a_long_chain_of_dense_and_expert_layers(self):
+        items = experts.write(self.path("hf"), experts.LATENT)
+        first, second = self.FORMATS
+        pp4 = ["--pp", 4, "--first-stage-layers", 1, "--ep", 2]
+        for one, other in ((first, second), (second, first)):
+            self.chain("hf", items, [(one, pp4), (one, ["--tp", 2]), (other, pp4 + ["--tp", 2]), (other, ["--ep", 3])])
+            for folder in [name for name in os.listdir(self.root) if name != "hf"]:
+                shutil.rmtree(self.path(folder))
 
 
 class Casts(Case):

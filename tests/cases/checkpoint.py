@@ -33,9 +33,13 @@ def shapes(c):
 
 
 def tensors(c):
+    return filled(shapes(c))
+
+
+def filled(shapes_by_name):
     """name -> (dtype, shape, bytes): k = rank of the name, i = row-major number, ((37k + (7 + 2(k mod 61)) i) mod 251) - 125."""
     out = {}
-    for k, (name, shape) in enumerate(sorted(shapes(c).items())):
+    for k, (name, shape) in enumerate(sorted(shapes_by_name.items())):
         count = 1
         for n in shape:
             count *= n

@@ -24,6 +24,11 @@ constexpr std::pair<std::string_view, std::string_view> kNorms[] = {   // of its
     {"pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_"},
 };
 
+constexpr std::pair<std::string_view, std::string_view> kLatentNorms[] = {
+    {"q_layernorm.", "linear_q_up_proj.layer_norm_"},
+    {"kv_layernorm.", "linear_kv_up_proj.layer_norm_"},
+};
+
 /// `name` with `from` replaced, where it stands at the start or after a dot.
 std::string Respelled(std::string_view name, std::string_view from, std::string_view to) {
   const std::size_t at = name.rfind(from);
@@ -81,6 +86,12 @@ std::string WithOwnNorms(std::string_view name) {
   return out;
 }
 
+std::string WithOwnLatentNorms(std::string_view name) {
+  std::string out(name);
+  for (const auto& [own, fused] : kLatentNorms) out = Respelled(out, fused, own);
+  return out;
+}
+
 bool HasExpertNumber(std::string_view model_key) {
   constexpr std::string_view kExperts = ".experts.experts.";
   const std::size_t at = model_key.find(kExperts);
@@ -88,15 +99,11 @@ bool HasExpertNumber(std::string_view model_key) {
 }
 
 std::vector<std::string> OtherSpellings(std::string_view name) {
-  constexpr std::pair<std::string_view, std::string_view> kLatent[] = {
-      {"q_layernorm.", "linear_q_up_proj.layer_norm_"},
-      {"kv_layernorm.", "linear_kv_up_proj.layer_norm_"},
-  };
   std::vector<std::string> others;
   const auto add = [&](std::string other) {
     if (other != name) others.push_back(std::move(other));
   };
-  for (const auto& table : {std::span(kNorms), std::span(kLatent)}) {
+  for (const auto& table : {std::span(kNorms), std::span(kLatentNorms)}) {
     for (const auto& [own, fused] : table) {
       add(Respelled(name, own, fused));
       add(Respelled(name, fused, own));

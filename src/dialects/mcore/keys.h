@@ -45,6 +45,8 @@ enum class ObjectKind : std::uint8_t { kExtraState, kRng, kRerun, kCommon, kOpti
 [[nodiscard]] std::vector<std::string> OtherSpellings(std::string_view name);
 [[nodiscard]] std::string WithFusedNorms(std::string_view name);
 [[nodiscard]] std::string WithOwnNorms(std::string_view name);
+/// The norms inside multi-latent attention likewise: "q_layernorm.weight", "kv_layernorm.weight" in Megatron's own layers.
+[[nodiscard]] std::string WithOwnLatentNorms(std::string_view name);
 
 /// The layer number in "decoder.layers.<i>.rest", or nothing.
 [[nodiscard]] std::optional<std::int64_t> LayerNumber(std::string_view model_key);

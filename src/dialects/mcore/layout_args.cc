@@ -121,7 +121,8 @@ void SetParallelArgs(const layout::ParallelLayout& layout, const layout::StageMa
   args->Set("data_parallel_size", Value(layout.ranks_per_stage() / layout.tp));
   args->Set("context_parallel_size", Value(1));
   args->Set("expert_model_parallel_size", Value(layout.ep));
-  if (layout.etp != 0) args->Set("expert_tensor_parallel_size", Value(layout.etp));
+  // As many as tp: the run's word for it is None, or that number once its arguments are validated.
+  if (layout.etp != 0 || args->Find("expert_tensor_parallel_size") != nullptr) args->Set("expert_tensor_parallel_size", Value(layout.expert_tp()));
   if (args->Find("transformer_pipeline_model_parallel_size") != nullptr) args->Set("transformer_pipeline_model_parallel_size", Value(layout.pp));
   args->Erase("custom_pipeline_layers");
   // The string says the number of virtual stages itself; Megatron refuses a run that says it twice.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dialects/mcore/legacy_keys.h"
-#include "dialects/mcore/keys.h"
 
 #include <array>
 #include <charconv>
@@ -45,6 +44,41 @@ std::optional<std::pair<std::int64_t, std::string_view>> Numbered(std::string_vi
   return std::pair{number, text.substr(static_cast<std::size_t>(end - text.data()) + 1)};
 }
 
+/// A number that ends the text.
+std::optional<std::int64_t> LastNumber(std::string_view text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || number < 0 || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+constexpr std::string_view kAllExperts = "mlp.experts.experts.";   // in torch_dist: the module, then all of its experts
+
+/// Finds the expert in a name with `mlp.experts.`, and makes the key that torch_dist has for all experts of the layer.
+void FindExpert(LegacyName* name) {
+  constexpr std::string_view kExperts = "mlp.experts.";
+  constexpr std::string_view kOneByOne = "local_experts.";
+  const std::size_t at = name->key.find(kExperts);
+  if (at == std::string::npos) return;
+  const std::string before = name->key.substr(0, at);
+  const std::string rest = name->key.substr(at + kExperts.size());
+  if (rest.starts_with(kOneByOne)) {
+    if (const auto inner = Numbered(std::string_view(rest).substr(kOneByOne.size()))) {
+      name->expert = inner->first;
+      name->key = before + std::string(kAllExperts) + std::string(inner->second);
+    }
+  } else if (rest == "weight1" || rest == "weight2") {
+    name->all_experts = true;
+    name->key = before + std::string(kAllExperts) + (rest == "weight1" ? "linear_fc1.weight" : "linear_fc2.weight");
+  } else {
+    const std::size_t number = rest.find_last_not_of("0123456789") + 1;
+    if (const auto expert = LastNumber(std::string_view(rest).substr(number)); expert && number > 0) {
+      name->expert = expert;
+      name->key = before + std::string(kAllExperts) + rest.substr(0, number);
+    }
+  }
+}
+
 LegacyName OldName(std::string_view name) {
   LegacyName out;
   out.old = true;
@@ -79,10 +113,14 @@ LegacyName ParseLegacyName(std::string_view name) {
   }
   if (const auto layer = name.starts_with(kLayers) ? Numbered(name.substr(kLayers.size())) : std::nullopt) {
     out.layer = layer->first;
-    out.key = WithFusedNorms(layer->second);
-    return out;
+    out.key = std::string(layer->second);
+  } else {
+    out.key = std::string(name);
+    constexpr std::string_view kInner = ".mtp_model_layer.";   // its name in the module since 0.17; torch_dist keeps the older one
+    const std::size_t inner = out.key.starts_with("mtp.layers.") ? out.key.find(kInner) : std::string::npos;
+    if (inner != std::string::npos) out.key.replace(inner, kInner.size(), ".transformer_layer.");
   }
-  out.key = std::string(name);
+  FindExpert(&out);
   return out;
 }
 

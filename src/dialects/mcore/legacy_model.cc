@@ -73,14 +73,14 @@ std::set<std::string> NamesOf(const std::vector<LegacyTensor>& chunk) {
   return names;
 }
 
-/// All tensor ranks of a stage hold parts of the same parameters.
+/// All ranks of a stage hold parts of the same parameters; experts count within their rank.
 Status CheckSameNames(const LegacyRank& a, const std::vector<LegacyTensor>& in_a, const LegacyRank& b, const std::vector<LegacyTensor>& in_b) {
   const std::set<std::string> left = NamesOf(in_a);
   const std::set<std::string> right = NamesOf(in_b);
   std::vector<std::string> differing;
   std::ranges::set_symmetric_difference(left, right, std::back_inserter(differing));
   if (differing.empty() && in_a.size() == in_b.size()) return OkStatus();
-  return MakeError(ErrorCode::kCorrupt, "two tensor-parallel ranks of a stage hold different parameters")
+  return MakeError(ErrorCode::kCorrupt, "two ranks of a stage hold different parameters")
       .WithPath(b.dir)
       .WithTensor(differing.empty() ? std::string() : differing.front())
       .WithExpected(fmt::format("the {} parameters of {}", in_a.size(), a.dir))
@@ -121,8 +121,8 @@ Result<std::vector<std::int64_t>> FirstLayers(const LegacyRanks& ranks, const st
   for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
     for (int stage = 0; stage < ranks.pp; ++stage) {
       const auto at = static_cast<std::size_t>(stage) * static_cast<std::size_t>(ranks.tp);
-      for (int t = 1; t < ranks.tp; ++t) {
-        const std::size_t other = at + static_cast<std::size_t>(t);
+      for (std::size_t other = at + 1; other < ranks.ranks.size(); ++other) {
+        if (ranks.ranks[other].pipeline != stage) continue;
         CROSSDOCK_RETURN_IF_ERROR(CheckSameNames(ranks.ranks[at], shards[at].chunks[chunk], ranks.ranks[other], shards[other].chunks[chunk]));
       }
       CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t count, CountLayers(shards[at].chunks[chunk], ranks.ranks[at]));

@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::string_view kLayers = "decoder.layers.";
 constexpr std::string_view kHead = "output_layer.";
+constexpr std::string_view kAllExperts = ".mlp.experts.experts.";
 
 std::string_view ModuleOf(std::string_view name) { return name.substr(0, name.rfind('.')); }
 
@@ -17,7 +18,8 @@ bool IsNorm(std::string_view module) { return module.ends_with("layernorm"); }
 /// Whether the module's state has an extra state, and of which kind: all layers of TransformerEngine have one with data; of
 /// Megatron's own only the linear ones, and it is None.
 void AddExtraState(std::string_view module, LayerSpec spec, std::vector<StateItem>& out) {
-  if (!module.starts_with("decoder.")) return;
+  if (!module.starts_with("decoder.") && !module.starts_with("mtp.")) return;
+  if (module.ends_with("mlp.router") || module.ends_with("mlp.shared_experts")) return;   // of Megatron's own, with parameters themselves
   const bool own = spec == LayerSpec::kLocal;
   if (own && IsNorm(module)) return;
   out.push_back({fmt::format("{}._extra_state", module), false, own});
@@ -25,15 +27,31 @@ void AddExtraState(std::string_view module, LayerSpec spec, std::vector<StateIte
 
 }  // namespace
 
-std::string RankDirName(int tensor_rank, int stage, int stages) {
-  return stages > 1 ? fmt::format("mp_rank_{:02}_{:03}", tensor_rank, stage) : fmt::format("mp_rank_{:02}", tensor_rank);
+std::string RankDirName(int tensor_rank, int stage, int stages, int expert_rank, int expert_ranks) {
+  std::string name = fmt::format("mp_rank_{:02}", tensor_rank);
+  if (stages > 1) name += fmt::format("_{:03}", stage);
+  if (expert_ranks > 1) name += fmt::format("_{:03}", expert_rank);
+  return name;
 }
 
 std::string ModuleName(std::string_view model_key, std::int64_t local_layer, LayerSpec spec) {
   if (!model_key.starts_with(kLayers)) return std::string(model_key);
   std::string_view rest = model_key.substr(kLayers.size());
   if (LayerNumber(model_key)) rest = rest.substr(rest.find('.') + 1);
-  return fmt::format("{}{}.{}", kLayers, local_layer, spec == LayerSpec::kLocal ? WithOwnNorms(rest) : std::string(rest));
+  return fmt::format("{}{}.{}", kLayers, local_layer, spec == LayerSpec::kLocal ? WithOwnLatentNorms(WithOwnNorms(rest)) : std::string(rest));
+}
+
+bool IsOfExperts(std::string_view model_key) { return model_key.find(kAllExperts) != std::string_view::npos; }
+
+std::string ExpertName(std::string_view module_name, std::int64_t local_expert, bool grouped) {
+  const std::size_t at = module_name.find(kAllExperts);
+  const std::string_view rest = module_name.substr(at + kAllExperts.size());
+  const std::string module = fmt::format("{}.mlp.experts.", module_name.substr(0, at));
+  return grouped ? fmt::format("{}{}{}", module, rest, local_expert) : fmt::format("{}local_experts.{}.{}", module, local_expert, rest);
+}
+
+bool GroupsExperts(const Value& args) {
+  return LayerSpecOf(args) == LayerSpec::kTransformerEngine && args.GetBool("moe_grouped_gemm").value_or(true);
 }
 
 std::optional<Slot> LegacySlot(std::string_view name) {

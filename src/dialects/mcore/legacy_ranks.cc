@@ -92,7 +92,7 @@ Status CheckSameSave(const std::vector<Numbered>& all, const LegacyRanks& sizes)
     }
     const Value* args = file.Find("args");
     if (args == nullptr) continue;
-    for (const auto& [name, size] : {std::pair{"tensor_model_parallel_size", sizes.tp}, std::pair{"pipeline_model_parallel_size", sizes.pp}}) {
+    for (const auto& [name, size] : {std::pair{"tensor_model_parallel_size", sizes.tp}, std::pair{"pipeline_model_parallel_size", sizes.pp}, std::pair{"expert_model_parallel_size", sizes.ep}}) {
       if (SizeOf(*args, name) == size) continue;
       return Contradiction(one.rank.dir, fmt::format("{} = {} as in {}", name, size, all.front().rank.dir), fmt::format("{}", SizeOf(*args, name)));
     }
@@ -102,6 +102,51 @@ Status CheckSameSave(const std::vector<Numbered>& all, const LegacyRanks& sizes)
 
 Error Impossible(const std::vector<Numbered>& all, std::int64_t tp, std::int64_t pp, std::int64_t ep) {
   return Contradiction(all.front().rank.dir, "parallel sizes of a run", fmt::format("TP {}, PP {}, EP {}", tp, pp, ep));
+}
+
+/// Brings the ranks, sorted, into the order that LegacyRanks promises. Returns names of missing directories, a few of them.
+std::vector<std::string> Sort(LegacyRanks* out) {
+  constexpr std::size_t kMostNamed = 8;
+  std::vector<std::string> missing;
+  const auto miss = [&](int tensor, int pipeline, int expert) {
+    if (missing.size() < kMostNamed) missing.push_back(RankDirName(tensor, pipeline, out->pp, expert, out->ep));
+  };
+  // Dense weights are the same on all expert ranks of a tensor rank: the first stands for them.
+  std::vector<LegacyRank> first, others;
+  for (LegacyRank& rank : out->ranks) {
+    const bool known = !first.empty() && first.back().pipeline == rank.pipeline && first.back().tensor == rank.tensor;
+    (known ? others : first).push_back(std::move(rank));
+  }
+  std::size_t at = 0;
+  for (int pipeline = 0; pipeline < out->pp; ++pipeline) {
+    for (int tensor = 0; tensor < out->tp; ++tensor) {
+      if (at < first.size() && first[at].pipeline == pipeline && first[at].tensor == tensor) {
+        ++at;
+      } else {
+        miss(tensor, pipeline, 0);
+      }
+    }
+  }
+  out->ranks = std::move(first);
+  for (LegacyRank& rank : others) out->ranks.push_back(std::move(rank));
+  if (!missing.empty() || out->tp % out->etp != 0) return missing;
+  const auto place = [&](int pipeline, int expert, int within) {
+    return static_cast<std::size_t>(pipeline * out->ep + expert) * static_cast<std::size_t>(out->etp) + static_cast<std::size_t>(within);
+  };
+  const std::size_t nobody = out->ranks.size();
+  out->experts.assign(place(out->pp, 0, 0), nobody);
+  for (std::size_t i = out->ranks.size(); i-- > 0;) {
+    const LegacyRank& rank = out->ranks[i];
+    out->experts[place(rank.pipeline, rank.expert, rank.tensor % out->etp)] = i;
+  }
+  for (int pipeline = 0; pipeline < out->pp; ++pipeline) {
+    for (int expert = 0; expert < out->ep; ++expert) {
+      for (int within = 0; within < out->etp; ++within) {
+        if (out->experts[place(pipeline, expert, within)] == nobody) miss(within, pipeline, expert);
+      }
+    }
+  }
+  return missing;
 }
 
 /// Without arguments the names have to do: a second number is taken for the stage.
@@ -137,32 +182,25 @@ Result<LegacyRanks> FindLegacyRanks(const Catalog& catalog) {
     out.pp = static_cast<int>(pp);
     out.ep = static_cast<int>(ep);
   }
-  if (std::int64_t{out.tp} * out.pp > kMostRanks) return Impossible(all, out.tp, out.pp, out.ep);
+  const std::int64_t etp = out.args.GetInt("expert_tensor_parallel_size").value_or(out.tp);
+  if (etp < 1 || etp > kMostRanks || std::int64_t{out.tp} * out.pp > kMostRanks || std::int64_t{out.ep} * out.pp * etp > kMostRanks) {
+    return Impossible(all, out.tp, out.pp, out.ep);
+  }
+  out.etp = static_cast<int>(etp);
   CROSSDOCK_RETURN_IF_ERROR(Assign(&all, out));
   CROSSDOCK_RETURN_IF_ERROR(CheckSameSave(all, out));
   for (Numbered& one : all) out.ranks.push_back(std::move(one.rank));
   std::ranges::sort(out.ranks, [](const LegacyRank& a, const LegacyRank& b) {
     return std::tie(a.pipeline, a.tensor, a.expert) < std::tie(b.pipeline, b.tensor, b.expert);
   });
-  // Dense weights are the same on all expert ranks of a tensor rank: the first stands for them.
-  const auto same = [](const LegacyRank& a, const LegacyRank& b) { return a.pipeline == b.pipeline && a.tensor == b.tensor; };
-  out.ranks.erase(std::unique(out.ranks.begin(), out.ranks.end(), same), out.ranks.end());
-  std::vector<std::string> missing;
-  std::size_t at = 0;
-  for (int pipeline = 0; pipeline < out.pp; ++pipeline) {
-    for (int tensor = 0; tensor < out.tp; ++tensor) {
-      if (at < out.ranks.size() && out.ranks[at].pipeline == pipeline && out.ranks[at].tensor == tensor) {
-        ++at;
-      } else if (missing.size() < 8) {
-        missing.push_back(RankDirName(tensor, pipeline, out.pp));
-      }
-    }
-  }
+  const std::vector<std::string> missing = Sort(&out);
   if (missing.empty()) return out;
+  std::string expected = fmt::format("directories for TP {} and PP {}", out.tp, out.pp);
+  if (out.ep > 1) expected += fmt::format(", EP {} and ETP {}", out.ep, out.etp);
   return MakeError(ErrorCode::kIncomplete, fmt::format("ranks of a legacy checkpoint are missing: {}", fmt::join(missing, ", ")))
       .WithPath(catalog.root)
-      .WithExpected(fmt::format("{} directories for TP {} and PP {}", out.tp * out.pp, out.tp, out.pp))
-      .WithFound(fmt::format("{}", out.ranks.size()))
+      .WithExpected(std::move(expected))
+      .WithFound(fmt::format("{} directories", out.ranks.size()))
       .WithHint("copy the missing directories from where the checkpoint was saved");
 }
 

@@ -6,23 +6,25 @@
 namespace crossdock::dialects::mcore {
 namespace {
 
-Dims WithoutFirst(const Dims& dims) {
-  Dims out;
-  for (std::size_t i = 1; i < dims.size(); ++i) out.push_back(dims[i]);
-  return out;
-}
-
-/// The boxes of one rank, sorted, without the layer axis.
-std::vector<Box> BoxesOf(const Entry& entry, int tp, int rank, std::int64_t layer) {
+/// The boxes of one rank, sorted, without the axes that `part` fixes.
+std::vector<Box> BoxesOf(const Entry& entry, int size, int rank, const LegacyPart& part) {
+  std::vector<std::int64_t> fixed;
+  for (const std::int64_t at : {part.layer, part.expert}) {
+    if (at >= 0) fixed.push_back(at);
+  }
   std::vector<Box> out;
   for (const Chunk& chunk : entry.chunks) {
-    if (chunk.shard % tp != rank) continue;
+    if (chunk.shard % size != rank) continue;
     const Box& box = chunk.box;
-    if (layer < 0) {
-      out.push_back(box);
-    } else if (layer >= box.offsets[0] && layer < box.offsets[0] + box.sizes[0]) {
-      out.push_back({WithoutFirst(box.offsets), WithoutFirst(box.sizes)});
+    bool inside = true;
+    for (std::size_t i = 0; i < fixed.size(); ++i) inside = inside && fixed[i] >= box.offsets[i] && fixed[i] < box.offsets[i] + box.sizes[i];
+    if (!inside) continue;
+    Box rest;
+    for (std::size_t i = fixed.size(); i < box.rank(); ++i) {
+      rest.offsets.push_back(box.offsets[i]);
+      rest.sizes.push_back(box.sizes[i]);
     }
+    out.push_back(std::move(rest));
   }
   std::ranges::sort(out);
   return out;
@@ -30,15 +32,19 @@ std::vector<Box> BoxesOf(const Entry& entry, int tp, int rank, std::int64_t laye
 
 }  // namespace
 
-Result<expr::Expr> LayerOf(const expr::Expr& stacked, std::int64_t layer) {
-  if (layer < 0) return stacked;
-  CROSSDOCK_ASSIGN_OR_RETURN(const expr::Expr one, expr::Index(stacked, 0, layer));
-  return expr::Simplify(one);
+Result<expr::Expr> PartOf(const expr::Expr& stacked, const LegacyPart& part) {
+  expr::Expr one = stacked;
+  for (const std::int64_t at : {part.layer, part.expert}) {
+    if (at < 0) continue;
+    CROSSDOCK_ASSIGN_OR_RETURN(one, expr::Index(std::move(one), 0, at));
+    one = expr::Simplify(one);
+  }
+  return one;
 }
 
-Result<LegacyShard> ShardOf(const Entry& entry, const expr::Expr& whole, int tp, int rank, std::int64_t layer) {
-  std::vector<Box> boxes = BoxesOf(entry, tp, rank, layer);
-  if (boxes.empty()) boxes = BoxesOf(entry, tp, 0, layer);
+Result<LegacyShard> ShardOf(const Entry& entry, const expr::Expr& whole, const LegacyDivision& ranks, const LegacyPart& part) {
+  std::vector<Box> boxes = BoxesOf(entry, ranks.size, ranks.rank, part);
+  if (boxes.empty()) boxes = BoxesOf(entry, ranks.size, ranks.first, part);
   if (boxes.empty()) {
     return MakeError(ErrorCode::kUnsupported, "no rank holds a part of a tensor").WithTensor(entry.name);
   }
@@ -49,8 +55,8 @@ Result<LegacyShard> ShardOf(const Entry& entry, const expr::Expr& whole, int tp,
       if (box.offsets[i] != boxes[0].offsets[i]) axis = static_cast<int>(i);
     }
     const bool all = box == Box::Whole(whole->shape);
-    CROSSDOCK_ASSIGN_OR_RETURN(expr::Expr part, all ? Result<expr::Expr>(whole) : expr::Slice(whole, box));
-    parts.push_back(std::move(part));
+    CROSSDOCK_ASSIGN_OR_RETURN(expr::Expr piece, all ? Result<expr::Expr>(whole) : expr::Slice(whole, box));
+    parts.push_back(std::move(piece));
   }
   expr::Expr made = parts[0];
   if (parts.size() > 1) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file  A rank's part of a global tensor: rows and columns that its chunks mark, of one layer where layers are stacked.
+/// \file  A rank's part of a global tensor: rows and columns that its chunks mark, of one layer where layers are stacked, and of one
+/// expert where experts are.
 /// Gated halves come as two boxes a rank and are joined in their order: a rank's fc1 is [its gate; its up].
 /// Errors: kUnsupported for a tensor whose chunks are no rank's. Threads: a LegacyShards is immutable.
 #pragma once
@@ -16,11 +17,25 @@ struct LegacyShard {
   expr::Expr expr;
 };
 
-/// One layer of a stacked tensor, without the layer axis; for `layer` < 0 the tensor itself.
-[[nodiscard]] Result<expr::Expr> LayerOf(const expr::Expr& stacked, std::int64_t layer);
+/// What is taken of a tensor whose first axes count layers and experts; -1: it has no such axis.
+struct LegacyPart {
+  std::int64_t layer = -1;
+  std::int64_t expert = -1;
+  auto operator<=>(const LegacyPart&) const = default;
+};
 
-/// The part of tensor rank `rank` of `entry`, whose chunks were marked shard = stage * tp + rank; a tensor that only rank 0
-/// holds chunks of is every rank's. `whole` is what LayerOf gave for `layer`.
-[[nodiscard]] Result<LegacyShard> ShardOf(const Entry& entry, const expr::Expr& whole, int tp, int rank, std::int64_t layer);
+/// One layer (and expert) of a stacked tensor, without the axes that count them.
+[[nodiscard]] Result<expr::Expr> PartOf(const expr::Expr& stacked, const LegacyPart& part);
+
+/// The ranks that divide a tensor: chunks of one of `size` ranks a stage have shard = stage * size + rank. What `rank` holds no chunk
+/// of, `first` does for all of them (a tensor that is not divided).
+struct LegacyDivision {
+  int size = 1;
+  int rank = 0;
+  int first = 0;
+};
+
+/// What that rank holds of `part` of `entry`. `whole` is what PartOf gave for the part.
+[[nodiscard]] Result<LegacyShard> ShardOf(const Entry& entry, const expr::Expr& whole, const LegacyDivision& ranks, const LegacyPart& part);
 
 }  // namespace crossdock::dialects::mcore

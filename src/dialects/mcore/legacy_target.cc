@@ -35,7 +35,16 @@ struct Source {
 struct LocalParameter {
   std::string name;             ///< of the module
   const Source* source = nullptr;
-  std::int64_t layer = -1;      ///< along the first axis of a stacked tensor; -1: not stacked
+  LegacyPart part;              ///< of the source; experts as this rank counts them
+  std::int64_t experts = 0;     ///< how many of them a rank has; 0: no expert's
+};
+
+/// The ranks of a stage that share a directory.
+struct RankPlace {
+  int tensor = 0;
+  int expert = 0;
+  int within = 0;               ///< tensor rank within an expert
+  int number = 0;               ///< the first of them in the stage
 };
 
 class Converter {
@@ -51,7 +60,7 @@ class Converter {
     out_.catalog.step = global_.catalog.step;
     for (int stage = 0; stage < layout_.pp; ++stage) {
       CROSSDOCK_ASSIGN_OR_RETURN(const auto chunks, ChunksOfStage(stage));
-      for (int rank = 0; rank < layout_.tp; ++rank) CROSSDOCK_RETURN_IF_ERROR(AddRank(stage, rank, chunks));
+      for (const RankPlace& place : Places()) CROSSDOCK_RETURN_IF_ERROR(AddRank(stage, place, chunks));
     }
     Finish();
     return std::move(out_);
@@ -91,7 +100,25 @@ class Converter {
             .WithHint("write `--to megatron`, or leave the state behind with --no-optim");
       }
     }
-    for (const auto& [key, source] : sources_) CROSSDOCK_RETURN_IF_ERROR(CheckSource(key, source));
+    for (const auto& [key, source] : sources_) {
+      CROSSDOCK_RETURN_IF_ERROR(CheckSource(key, source));
+      has_experts_ = has_experts_ || IsOfExperts(key);
+    }
+    return has_experts_ ? CheckExperts() : OkStatus();
+  }
+
+  Status CheckExperts() {
+    if (layout_.tp % layout_.expert_tp() != 0) {
+      return MakeError(ErrorCode::kUnsupported, "the directories of a legacy checkpoint do not tell the tensor-parallel ranks of an expert apart")
+          .WithExpected(fmt::format("--etp to be a divisor of --tp {}", layout_.tp))
+          .WithFound(fmt::format("--etp {}", layout_.expert_tp()))
+          .WithHint("`--to megatron` holds every division");
+    }
+    if (with_optimizer_) {
+      return MakeError(ErrorCode::kUnsupported, "the legacy form of an optimizer over experts is not written by this version")
+          .WithHint("write `--to megatron`, or leave the state behind with --no-optim");
+    }
+    args_.Set("moe_grouped_gemm", Value(GroupsExperts(args_)));
     return OkStatus();
   }
 
@@ -107,6 +134,17 @@ class Converter {
     }
     with_optimizer_ = with_optimizer_ || source.states[0] >= 0;
     return OkStatus();
+  }
+
+  /// The directories of a stage; ranks count as Megatron counts them (parallel_state.py: tensor ranks first).
+  [[nodiscard]] std::vector<RankPlace> Places() const {
+    std::vector<RankPlace> places;
+    for (int rank = 0; rank < layout_.ranks_per_stage(); ++rank) {
+      const RankPlace place{rank % layout_.tp, rank / layout_.expert_tp() % layout_.ep, rank % layout_.expert_tp(), rank};
+      const bool known = std::ranges::any_of(places, [&](const RankPlace& p) { return p.tensor == place.tensor && p.expert == place.expert; });
+      if (!known) places.push_back(place);
+    }
+    return places;
   }
 
   [[nodiscard]] const Entry& EntryAt(std::int32_t index) const { return global_.catalog.entries[static_cast<std::size_t>(index)]; }
@@ -132,32 +170,62 @@ class Converter {
       };
       for (const auto& [key, source] : sources_) {
         if (HasLayerAxis(key)) {
-          for (std::int64_t i = 0; i < part.count; ++i) add({ModuleName(key, i, spec_), &source, part.first + i});
+          for (std::int64_t i = 0; i < part.count; ++i) {
+            CROSSDOCK_RETURN_IF_ERROR(AddLayers({ModuleName(key, i, spec_), &source, {part.first + i, -1}, 0}, add));
+          }
         } else if (const std::optional<std::int64_t> layer = LayerNumber(key)) {
-          if (*layer >= part.first && *layer < part.first + part.count) add({ModuleName(key, *layer - part.first, spec_), &source, -1});
+          if (*layer < part.first || *layer >= part.first + part.count) continue;
+          CROSSDOCK_RETURN_IF_ERROR(AddLayers({ModuleName(key, *layer - part.first, spec_), &source, {}, 0}, add));
         } else if (key.starts_with("embedding.") ? part.embedding : part.head) {
-          add({key, &source, -1});
+          add({key, &source, {}, 0});
         }
       }
       // The head of a tied model is the embedding; where another chunk holds that, it has a copy.
       const auto embedding = sources_.find(std::string(kEmbedding));
       if (tied_ && part.head && !part.embedding && embedding != sources_.end() && !sources_.contains(std::string(kHead))) {
-        add({std::string(kHead), &embedding->second, -1});
+        add({std::string(kHead), &embedding->second, {}, 0});
       }
-      CROSSDOCK_ASSIGN_OR_RETURN(names, InRegistrationOrder(std::move(names), spec_));
+      Result<std::vector<std::string>> ordered = InRegistrationOrder(std::move(names), spec_);
+      if (!ordered) return std::move(std::move(ordered).error()).WithHint("`--to megatron` holds tensors of every name");
+      names = *std::move(ordered);
       for (const std::string& name : names) chunk.parameters.push_back(byname.at(name));
       out.push_back(std::move(chunk));
     }
     return out;
   }
 
+  /// A layer's parameter, or those of a rank's experts that it stands for.
+  template <typename Add>
+  Status AddLayers(LocalParameter parameter, const Add& add) const {
+    if (!IsOfExperts(parameter.name)) {
+      add(std::move(parameter));
+      return OkStatus();
+    }
+    const Entry& entry = EntryAt(parameter.source->param);
+    const std::size_t axis = parameter.part.layer >= 0 ? 1 : 0;
+    const std::int64_t experts = entry.shape.size() > axis ? entry.shape[axis] : 0;
+    if (experts < 1 || experts % layout_.ep != 0) {
+      return MakeError(ErrorCode::kUnsupported, "the experts do not divide among the expert-parallel ranks").WithTensor(entry.name)
+          .WithExpected(fmt::format("a multiple of --ep {} on axis {}", layout_.ep, axis))
+          .WithFound(ToString(entry.shape));
+    }
+    const std::string name = parameter.name;
+    parameter.experts = experts / layout_.ep;
+    for (std::int64_t e = 0; e < parameter.experts; ++e) {
+      parameter.name = ExpertName(name, e, GroupsExperts(args_));
+      parameter.part.expert = e;
+      add(parameter);
+    }
+    return OkStatus();
+  }
+
   // ---- one rank's files ----
 
-  Status AddRank(int stage, int rank, const std::vector<ModelChunk>& chunks) {
-    const std::string dir = RankDirName(rank, stage, layout_.pp);
+  Status AddRank(int stage, const RankPlace& place, const std::vector<ModelChunk>& chunks) {
+    const std::string dir = RankDirName(place.tensor, stage, layout_.pp, place.expert, layout_.ep);
     file_ = dir + "/" + std::string(kLegacyModelFile);
-    rank_ = rank;
-    shard_ = stage * layout_.tp + rank;
+    rank_ = place;
+    shard_ = stage * layout_.ranks_per_stage() + place.number;
     Value object = Value::MakeDict();
     object.Set("args", MakeNamespace(args_));
     object.Set("checkpoint_version", Value(3.0));
@@ -191,7 +259,7 @@ class Converter {
       Value value;
       if (item.parameter) {
         const LocalParameter& parameter = *next++;
-        CROSSDOCK_ASSIGN_OR_RETURN(value, AddTensor(place + "/" + item.name, parameter.source->param, parameter.layer, std::nullopt));
+        CROSSDOCK_ASSIGN_OR_RETURN(value, AddTensor(place + "/" + item.name, parameter, parameter.source->param, std::nullopt));
       } else if (!item.none) {
         value = EmptyExtraState().as_sequence()->front();
       }
@@ -207,7 +275,7 @@ class Converter {
     for (const ModelChunk& chunk : chunks) {
       for (const LocalParameter& parameter : chunk.parameters) {
         CROSSDOCK_RETURN_IF_ERROR(CheckOptimized(parameter));
-        CROSSDOCK_ASSIGN_OR_RETURN(const LegacyShard shard, Shard(parameter.source->param, parameter.layer));
+        CROSSDOCK_ASSIGN_OR_RETURN(const LegacyShard shard, Shard(parameter, parameter.source->param));
         shapes.emplace_back(parameter.name, shard.shape);
         all.push_back(&parameter);
       }
@@ -216,7 +284,7 @@ class Converter {
     for (std::size_t i = 0; i < all.size(); ++i) {
       OptimizedParameter made{shapes[i].first, shapes[i].second, {}, {}, {}};
       const auto state = [&](std::size_t at, const std::string& place, Value* out) -> Status {
-        CROSSDOCK_ASSIGN_OR_RETURN(*out, AddTensor("optimizer/" + place, all[i]->source->states[at], all[i]->layer, DType::kF32));
+        CROSSDOCK_ASSIGN_OR_RETURN(*out, AddTensor("optimizer/" + place, *all[i], all[i]->source->states[at], DType::kF32));
         return OkStatus();
       };
       CROSSDOCK_RETURN_IF_ERROR(state(0, fmt::format("fp32_from_fp16_params/{}/{}", places[i].group, places[i].index), &made.master));
@@ -267,7 +335,7 @@ class Converter {
         return MakeError(ErrorCode::kUnsupported, "distrib_optim.pt of parameters of several dtypes is not written").WithTensor(parameter.name)
             .WithHint("--set use_distributed_optimizer=False writes the plain optimizer's form");
       }
-      CROSSDOCK_ASSIGN_OR_RETURN(const LegacyShard shard, Shard(parameter.source->param, parameter.layer));
+      CROSSDOCK_ASSIGN_OR_RETURN(const LegacyShard shard, Shard(parameter, parameter.source->param));
       const bool shared = tied_ && layout_.pp > 1 && (parameter.name == kEmbedding || parameter.name == kHead);
       sizes.push_back({CheckedCount(shard.shape), shared});
     }
@@ -289,7 +357,7 @@ class Converter {
   Result<LegacyShard> Flat(const ModelChunk& chunk, const layout::BucketLayout& places, std::size_t at) {
     std::vector<expr::Expr> parts;
     for (const LocalParameter& parameter : chunk.parameters) {
-      CROSSDOCK_ASSIGN_OR_RETURN(LegacyShard shard, Shard(parameter.source->states[at], parameter.layer));
+      CROSSDOCK_ASSIGN_OR_RETURN(LegacyShard shard, Shard(parameter, parameter.source->states[at]));
       CROSSDOCK_ASSIGN_OR_RETURN(expr::Expr wide, expr::Cast(std::move(shard.expr), DType::kF32));
       parts.push_back(std::move(wide));
     }
@@ -299,16 +367,50 @@ class Converter {
 
   // ---- entries ----
 
-  Result<LegacyShard> Shard(std::int32_t index, std::int64_t layer) {
-    expr::Expr& known = layer_exprs_[{index, layer}];   // every rank asks for it: a stack of all layers is walked once
-    if (known == nullptr) {
-      CROSSDOCK_ASSIGN_OR_RETURN(known, LayerOf(global_.exprs[static_cast<std::size_t>(index)], layer));
+  Result<LegacyShard> Shard(const LocalParameter& parameter, std::int32_t index) {
+    const Entry& entry = EntryAt(index);
+    LegacyDivision ranks{layout_.ranks_per_stage(), rank_.tensor, 0};
+    LegacyPart part = parameter.part;
+    if (part.expert >= 0) {
+      part.expert += rank_.expert * parameter.experts;
+      ranks.first = rank_.expert * layout_.expert_tp();
+      ranks.rank = ranks.first + rank_.within;
     }
-    return ShardOf(EntryAt(index), known, layout_.tp, rank_, layer);
+    // Every rank asks for a layer: a stack of all layers is walked once.
+    CROSSDOCK_ASSIGN_OR_RETURN(const expr::Expr layer, Known(index, global_.exprs[static_cast<std::size_t>(index)], {part.layer, -1}));
+    expr::Expr whole = layer;
+    if (part.expert >= 0) {
+      CROSSDOCK_ASSIGN_OR_RETURN(whole, PartOf(layer, {-1, part.expert}));
+    }
+    if (!DividedRows(entry.name)) return ShardOf(entry, whole, ranks, part);
+    Box box = Box::Whole(whole->shape);
+    if (box.sizes.empty() || box.sizes[0] % layout_.tp != 0) {
+      return MakeError(ErrorCode::kUsage, "Megatron's own layers divide this projection among the tensor-parallel ranks").WithTensor(entry.name)
+          .WithExpected(fmt::format("a multiple of {} rows", layout_.tp))
+          .WithFound(ToString(whole->shape));
+    }
+    box.sizes[0] /= layout_.tp;
+    box.offsets[0] = box.sizes[0] * rank_.tensor;
+    CROSSDOCK_ASSIGN_OR_RETURN(const expr::Expr rows, expr::Slice(whole, box));
+    return LegacyShard{rows->shape, expr::Simplify(rows)};
   }
 
-  Result<Value> AddTensor(const std::string& path, std::int32_t index, std::int64_t layer, std::optional<DType> dtype) {
-    CROSSDOCK_ASSIGN_OR_RETURN(LegacyShard shard, Shard(index, layer));
+  /// Whether Megatron's own layers divide by rows what TransformerEngine's hold whole on every rank, and so does torch_dist.
+  [[nodiscard]] bool DividedRows(std::string_view name) const {
+    return spec_ == LayerSpec::kLocal && layout_.tp > 1 &&
+           (name.ends_with("self_attention.linear_q_down_proj.weight") || name.ends_with("self_attention.linear_kv_down_proj.weight"));
+  }
+
+  Result<expr::Expr> Known(std::int32_t index, const expr::Expr& stacked, const LegacyPart& part) {
+    expr::Expr& known = layer_exprs_[{index, part.layer}];
+    if (known == nullptr) {
+      CROSSDOCK_ASSIGN_OR_RETURN(known, PartOf(stacked, part));
+    }
+    return known;
+  }
+
+  Result<Value> AddTensor(const std::string& path, const LocalParameter& parameter, std::int32_t index, std::optional<DType> dtype) {
+    CROSSDOCK_ASSIGN_OR_RETURN(LegacyShard shard, Shard(parameter, index));
     if (dtype) {
       CROSSDOCK_ASSIGN_OR_RETURN(shard.expr, expr::Cast(std::move(shard.expr), *dtype));
     }
@@ -351,13 +453,14 @@ class Converter {
   LayerSpec spec_ = LayerSpec::kTransformerEngine;
   bool tied_ = false;
   bool with_optimizer_ = false;
+  bool has_experts_ = false;
   std::map<std::string, Source> sources_;   // by model key
   std::map<std::pair<std::int32_t, std::int64_t>, expr::Expr> layer_exprs_;
   layout::StageMap stages_;
   TargetState out_;
   std::vector<std::pair<Entry, expr::Expr>> made_;
   std::string file_;                        // of the rank at hand
-  int rank_ = 0;
+  RankPlace rank_;
   int shard_ = 0;
 };
 

@@ -2,8 +2,10 @@
 /// \file  A Megatron checkpoint in the legacy form: what WriteHub or Reshard arranged by global keys, as each rank's own files.
 /// Source: megatron-core 0.19.2 and its training/checkpointing.py with `--ckpt-format torch`; formats/mp_rank/FORMAT.md for names.
 /// A rank's model holds the layers of its chunk, counted from 0 (`model0`, `model1`, ... with virtual stages), its part of each
-/// tensor, and on the last stage of a tied model a copy of the embedding as `output_layer.weight`.
-/// Errors: kUnsupported for tensors of models that are not dense, and for optimizer state that the form cannot hold.
+/// tensor, its own experts, counted from 0 too, and on the last stage of a tied model a copy of the embedding as `output_layer.weight`.
+/// There is one directory for each pair (tensor rank, expert rank) of a run's ranks, as each of them looks for its own when it loads.
+/// Errors: kUnsupported for a division whose pairs do not tell the parts of experts apart, for tensors that no module is known to have,
+/// and for optimizer state that the form cannot hold.
 /// Threads: functions are pure.
 #pragma once
 
@@ -11,7 +13,8 @@
 
 namespace crossdock::dialects::mcore {
 
-/// `global`: chunks with shard = stage * tp + tensor rank, objects["common"]. Adam's state goes into model_optim_rng.pt, or into
+/// `global`: chunks with shard = stage * ranks_per_stage() + rank, where rank counts tensor ranks, or for experts expert rank *
+/// expert_tp() + tensor rank within the expert; objects["common"]. Adam's state goes into model_optim_rng.pt, or into
 /// distrib_optim.pt where `distributed`.
 [[nodiscard]] Result<TargetState> ToLegacy(TargetState global, const layout::ParallelLayout& layout, bool distributed);
 

@@ -10,8 +10,10 @@
 #include "dialects/mcore/extra_state.h"
 #include "dialects/mcore/keys.h"
 #include "dialects/mcore/legacy_distributed.h"
+#include "dialects/mcore/legacy_experts.h"
 #include "dialects/mcore/legacy_model.h"
 #include "dialects/mcore/legacy_state.h"
+#include "dialects/mcore/registration_order.h"
 #include "dialects/mcore/view_catalog.h"
 #include "fmt/format.h"
 
@@ -42,6 +44,8 @@ class Merger {
       shards_.push_back(std::move(shard));
     }
     CROSSDOCK_ASSIGN_OR_RETURN(first_layers_, FirstLayers(ranks_, shards_, &layers_));
+    FindKind();
+    used_.resize(source_.entries.size(), false);
     ReadStates();
     for (std::size_t chunk = 0; chunk < shards_.front().chunks.size(); ++chunk) {
       for (int stage = 0; stage < ranks_.pp; ++stage) CROSSDOCK_RETURN_IF_ERROR(Join(chunk, stage));
@@ -66,6 +70,28 @@ class Merger {
         .WithHint("load and save it once with a Megatron-LM that converts old versions");
   }
 
+  /// torch_dist calls the norms of Megatron's own layers as TransformerEngine's, in layers with experts too; but not those of
+  /// multi-latent attention (gpt_layer_specs.py). TransformerEngine's own layers have them apart only where nothing else is meant.
+  void FindKind() {
+    bool experts = false;
+    bool latent = Flag("multi_latent_attention", false);
+    for (const LegacyModel& shard : shards_) {
+      for (const std::vector<LegacyTensor>& chunk : shard.chunks) {
+        for (const LegacyTensor& tensor : chunk) {
+          experts = experts || tensor.meaning.expert || tensor.meaning.all_experts;
+          latent = latent || tensor.meaning.key.find(".linear_kv_up_proj.") != std::string::npos;
+        }
+      }
+    }
+    fuse_norms_ = !latent && (!experts || LayerSpecOf(ranks_.args) == LayerSpec::kLocal);
+  }
+
+  [[nodiscard]] std::string KeyOf(const LegacyTensor& tensor, std::int64_t first_layer) const {
+    const LegacyName& meaning = tensor.meaning;
+    if (!meaning.layer) return meaning.key;
+    return fmt::format("decoder.layers.{}.{}", first_layer + *meaning.layer, fuse_norms_ ? WithFusedNorms(meaning.key) : meaning.key);
+  }
+
   /// All ranks' optimizer states, or none and the reason.
   void ReadStates() {
     if (options_.no_optim || !HasLegacyOptimizer(ranks_.ranks.front())) return;
@@ -83,38 +109,118 @@ class Merger {
     }
   }
 
-  /// One stage's part of a model chunk: every parameter from its tensor ranks.
+  using ByName = std::map<std::string_view, const LegacyTensor*>;
+
+  /// One stage's part of a model chunk: every parameter from its ranks.
   Status Join(std::size_t chunk, int stage) {
     const auto at = static_cast<std::size_t>(stage) * static_cast<std::size_t>(ranks_.tp);
     const std::int64_t first_layer = first_layers_[chunk * static_cast<std::size_t>(ranks_.pp) + static_cast<std::size_t>(stage)];
-    std::vector<std::map<std::string_view, const LegacyTensor*>> by_name(static_cast<std::size_t>(ranks_.tp));
-    for (std::size_t t = 0; t < by_name.size(); ++t) {
-      for (const LegacyTensor& tensor : shards_[at + t].chunks[chunk]) by_name[t][tensor.name] = &tensor;
+    std::map<std::size_t, ByName> by_name;   // by rank
+    for (std::size_t i = 0; i < shards_.size(); ++i) {
+      if (ranks_.ranks[i].pipeline != stage) continue;
+      for (const LegacyTensor& tensor : shards_[i].chunks[chunk]) by_name[i][tensor.name] = &tensor;
     }
+    std::map<std::string, std::map<std::int64_t, const LegacyTensor*>> experts;   // by key, then local number
     for (const LegacyTensor& tensor : shards_[at].chunks[chunk]) {
-      std::vector<const LegacyTensor*> parts;
-      for (const auto& names : by_name) parts.push_back(names.at(tensor.name));  // the names were compared
-      const Status joined = JoinOne(parts, at, first_layer);
-      if (!joined) {
-        Error error = joined.error();
-        if (error.path.empty()) error.path = ranks_.ranks[at].dir;
-        if (error.tensor.empty()) error.tensor = tensor.name;
-        return error;
+      if (tensor.meaning.expert || tensor.meaning.all_experts) {
+        experts[KeyOf(tensor, first_layer)][tensor.meaning.expert.value_or(0)] = &tensor;
+        continue;
       }
+      std::vector<const LegacyTensor*> parts;
+      for (std::size_t t = 0; t < static_cast<std::size_t>(ranks_.tp); ++t) parts.push_back(by_name[at + t].at(tensor.name));  // the names were compared
+      CROSSDOCK_RETURN_IF_ERROR(Named(JoinOne(parts, at, KeyOf(tensor, first_layer)), at, tensor.name));
+    }
+    for (const auto& [key, locals] : experts) {
+      CROSSDOCK_RETURN_IF_ERROR(Named(JoinLayersExperts(key, locals, stage, by_name), at, locals.begin()->second->name));
     }
     return OkStatus();
   }
 
-  Status JoinOne(const std::vector<const LegacyTensor*>& parts, std::size_t first_rank, std::int64_t first_layer) {
-    const LegacyTensor& tensor = *parts.front();
-    std::string key = tensor.meaning.key;
-    if (tensor.meaning.layer) key = fmt::format("decoder.layers.{}.{}", first_layer + *tensor.meaning.layer, key);
-    old_names_ = old_names_ || tensor.meaning.old;
-    if (key.find("mlp.experts.") != std::string::npos) {
-      return MakeError(ErrorCode::kUnsupported, "the checkpoint holds a mixture of experts, whose legacy files this version does not put together")
-          .WithHint("save it again with --ckpt-format torch_dist");
+  Status Named(Status joined, std::size_t rank, const std::string& name) const {
+    if (joined) return joined;
+    Error error = joined.error();
+    if (error.path.empty()) error.path = ranks_.ranks[rank].dir;
+    if (error.tensor.empty()) error.tensor = name;
+    return error;
+  }
+
+  /// One matrix of all experts of a layer, from all ranks that hold some of them.
+  Status JoinLayersExperts(const std::string& key, const std::map<std::int64_t, const LegacyTensor*>& locals, int stage, const std::map<std::size_t, ByName>& by_name) {
+    if (ranks_.experts.empty()) {
+      return MakeError(ErrorCode::kUnsupported, "ranks with different parts of the same experts wrote the same file, of which one alone is left")
+          .WithExpected("an expert_tensor_parallel_size that divides tensor_model_parallel_size")
+          .WithFound(fmt::format("{} and {}", ranks_.etp, ranks_.tp))
+          .WithHint("save the run again with --ckpt-format torch_dist");
     }
     const std::optional<Cut> cut = FindCut(key);
+    if (!cut || !cut->experts) return MakeError(ErrorCode::kUnsupported, "no rule says how expert-parallel ranks divide this parameter").WithHint("save the run again with --ckpt-format torch_dist");
+    ExpertParts parts;
+    parts.memory = locals.begin()->second->meaning.all_experts;
+    if (parts.memory) {
+      parts.experts = ranks_.args.GetInt("num_experts").value_or(0) / ranks_.ep;
+    } else if (locals.rbegin()->first != static_cast<std::int64_t>(locals.size()) - 1) {
+      return MakeError(ErrorCode::kCorrupt, "the experts of a rank are not numbered from 0")
+          .WithExpected(fmt::format("0 to {}", locals.size() - 1))
+          .WithFound(fmt::format("{} to {}", locals.begin()->first, locals.rbegin()->first));
+    }
+    Whole whole;
+    whole.dir = ranks_.ranks[static_cast<std::size_t>(stage) * static_cast<std::size_t>(ranks_.tp)].dir;
+    for (const Slot slot : kAllSlots) {
+      if (slot != Slot::kParam && states_.empty()) continue;
+      std::size_t absent = 0, present = 0;
+      parts.parts.assign(static_cast<std::size_t>(ranks_.ep), {});
+      for (std::size_t e = 0; e < parts.parts.size(); ++e) {
+        for (std::size_t t = 0; t < static_cast<std::size_t>(ranks_.etp); ++t) {
+          const std::size_t place = (static_cast<std::size_t>(stage) * parts.parts.size() + e) * static_cast<std::size_t>(ranks_.etp) + t;
+          const std::size_t rank = ranks_.experts[place];
+          std::vector<Expr>& held = parts.parts[e].emplace_back();
+          for (const auto& [number, tensor] : locals) {
+            held.push_back(StoredOf(*by_name.at(rank).at(tensor->name), slot, rank));
+            ++(held.back() == nullptr ? absent : present);
+          }
+        }
+      }
+      if (present == 0) continue;
+      if (absent > 0) return MakeError(ErrorCode::kCorrupt, fmt::format("some experts have the state {} and others do not", SlotName(slot)));
+      CROSSDOCK_ASSIGN_OR_RETURN(whole.slots[static_cast<std::size_t>(slot)], JoinExperts(parts, *cut, Flag("swiglu", true)));
+    }
+    return Take(key, std::move(whole), static_cast<std::size_t>(stage) * static_cast<std::size_t>(ranks_.tp));
+  }
+
+  /// What a rank stores of a parameter; null when it has no such state.
+  Expr StoredOf(const LegacyTensor& tensor, Slot slot, std::size_t rank) {
+    const Entry& entry = source_.entries[static_cast<std::size_t>(tensor.entry)];
+    if (slot == Slot::kParam) {
+      used_[static_cast<std::size_t>(tensor.entry)] = true;
+      return expr::Leaf(tensor.entry, entry.dtype, entry.shape);
+    }
+    if (states_.empty()) return nullptr;
+    const auto& params = states_[rank].params;
+    const auto state = params.find(tensor.entry);
+    return state == params.end() ? Expr() : state->second[static_cast<std::size_t>(slot)];
+  }
+
+  Status Take(const std::string& key, Whole whole, std::size_t first_rank) {
+    const auto [place, fresh] = whole_.emplace(key, std::move(whole));
+    if (fresh) return OkStatus();
+    return MakeError(ErrorCode::kCorrupt, "two stages hold the same parameter").WithTensor(key).WithFound(fmt::format("{} and {}", place->second.dir, ranks_.ranks[first_rank].dir));
+  }
+
+  /// Megatron's own layers divide the projections down to the latent space, TransformerEngine's do not: their rows tell.
+  [[nodiscard]] std::optional<Cut> CutOf(const std::string& key, std::int32_t entry) const {
+    const bool query = key.ends_with("self_attention.linear_q_down_proj.weight");
+    if (!query && !key.ends_with("self_attention.linear_kv_down_proj.weight")) return FindCut(key);
+    const std::optional<std::int64_t> rank = ranks_.args.GetInt(query ? "q_lora_rank" : "kv_lora_rank");
+    const std::int64_t rotary = query ? 0 : ranks_.args.GetInt("qk_pos_emb_head_dim").value_or(0);
+    const Shape& shape = source_.entries[static_cast<std::size_t>(entry)].shape;
+    const bool divided = rank && !shape.empty() && shape[0] * ranks_.tp == *rank + rotary;
+    return divided ? std::optional<Cut>(Cut{0}) : std::nullopt;
+  }
+
+  Status JoinOne(const std::vector<const LegacyTensor*>& parts, std::size_t first_rank, const std::string& key) {
+    const LegacyTensor& tensor = *parts.front();
+    old_names_ = old_names_ || tensor.meaning.old;
+    const std::optional<Cut> cut = CutOf(key, tensor.entry);
     if (ranks_.tp > 1 && !cut && !IsReplicated(key)) {
       return MakeError(ErrorCode::kUnsupported, "no rule says how tensor-parallel ranks divide this parameter")
           .WithHint("save it again with --tensor-model-parallel-size 1 or with --ckpt-format torch_dist");
@@ -127,26 +233,15 @@ class Merger {
     if (IsCopy(tensor, key)) return Copy(parts);
     if (key == kEmbedding && whole_.contains(key)) return Copy(parts);
     if (key == kEmbedding) embedding_ = parts;
-    const auto [place, fresh] = whole_.emplace(key, std::move(whole));
-    if (fresh) return OkStatus();
-    return MakeError(ErrorCode::kCorrupt, "two stages hold the same parameter").WithTensor(key).WithFound(fmt::format("{} and {}", place->second.dir, ranks_.ranks[first_rank].dir));
+    return Take(key, std::move(whole), first_rank);
   }
 
   /// Null when no rank has the slot.
-  Result<Expr> JoinSlot(const std::vector<const LegacyTensor*>& parts, Slot slot, std::size_t first_rank, const std::optional<Cut>& cut) const {
+  Result<Expr> JoinSlot(const std::vector<const LegacyTensor*>& parts, Slot slot, std::size_t first_rank, const std::optional<Cut>& cut) {
     std::vector<Expr> exprs;
     for (std::size_t t = 0; t < parts.size(); ++t) {
-      const std::int32_t index = parts[t]->entry;
-      const Entry& entry = source_.entries[static_cast<std::size_t>(index)];
-      if (slot == Slot::kParam) {
-        exprs.push_back(expr::Leaf(index, entry.dtype, entry.shape));
-        continue;
-      }
-      if (states_.empty()) return Expr();
-      const auto& params = states_[first_rank + t].params;
-      const auto state = params.find(index);
-      const Expr found = state == params.end() ? Expr() : state->second[static_cast<std::size_t>(slot)];
-      if (found != nullptr) exprs.push_back(found);
+      Expr found = StoredOf(*parts[t], slot, first_rank + t);
+      if (found != nullptr) exprs.push_back(std::move(found));
     }
     if (exprs.empty()) return Expr();
     if (exprs.size() != parts.size()) {
@@ -186,7 +281,7 @@ class Merger {
       stack.resize(static_cast<std::size_t>(layers_), nullptr);
       stack[static_cast<std::size_t>(*layer)] = &whole;
     }
-    const bool stacked = std::ranges::all_of(stacks, [](const auto& item) { return Alike(item.second); });
+    const bool stacked = !NumbersLayers() && std::ranges::all_of(stacks, [](const auto& item) { return Alike(item.second); });
     for (const auto& [key, whole] : whole_) {
       if (stacked && LayerNumber(key)) continue;
       for (const Slot slot : kAllSlots) Add(key, slot, whole.slots[static_cast<std::size_t>(slot)]);
@@ -202,6 +297,12 @@ class Merger {
       }
     }
     return SortView(&view_);
+  }
+
+  /// Whether torch_dist of the same run has its layers by number however alike they are (transformer_block.py, `is_moe_layer_freq`).
+  [[nodiscard]] bool NumbersLayers() const {
+    const Value* freq = ranks_.args.Find("moe_layer_freq");
+    return ranks_.args.GetInt("num_experts") && freq != nullptr && (freq->as_sequence() != nullptr || (freq->as_int() != nullptr && *freq->as_int() > 1));
   }
 
   static bool Alike(const std::vector<const Whole*>& stack) {
@@ -248,9 +349,27 @@ class Merger {
       }
       view_.left_out.push_back(std::move(left));
     }
+    LeaveCopies();
     if (old_names_) {
       view_.notices.emplace_back("the parameters have names of before Megatron-Core; they are read by what Megatron-LM's documentation says of them");
     }
+  }
+
+  /// Weights that several ranks hold whole and of which one was taken.
+  void LeaveCopies() {
+    LeftOut left{"copies", "further ranks of expert parallelism hold the same weights again", 0, 0};
+    for (std::size_t i = 0; i < shards_.size() && ranks_.ep * ranks_.tp > 1; ++i) {
+      for (const std::vector<LegacyTensor>& chunk : shards_[i].chunks) {
+        for (const LegacyTensor& tensor : chunk) {
+          const Entry& entry = source_.entries[static_cast<std::size_t>(tensor.entry)];
+          const Result<std::int64_t> bytes = ByteSize(entry.dtype, entry.shape);
+          if (used_[static_cast<std::size_t>(tensor.entry)]) continue;
+          ++left.count;
+          left.bytes += bytes ? *bytes : 0;
+        }
+      }
+    }
+    if (left.count > 0) view_.left_out.push_back(std::move(left));
   }
 
   /// The first rank's dict without tensors and without what belongs to ranks.
@@ -293,6 +412,8 @@ class Merger {
   std::vector<const LegacyTensor*> embedding_;
   std::int64_t extra_states_ = 0;
   bool old_names_ = false;
+  bool fuse_norms_ = true;
+  std::vector<bool> used_;                   // by entry of the source: some tensor of the view is made of it
   GlobalView view_;
 };
 

@@ -6,18 +6,28 @@
 #include <utility>
 
 #include "dialects/mcore/keys.h"
+#include "dialects/mcore/legacy_keys.h"
 #include "fmt/format.h"
 
 namespace crossdock::dialects::mcore {
 namespace {
 
 /// A layer's parameters as its modules build them: norms of their own stand before their block, fused ones in the linear layer
-/// after them. No layer has both, so that one list serves both specifications. Biases of norms belong to LayerNorm models.
+/// after them. No layer has both, nor both kinds of attention or of MLP, so that one list serves them all. Biases of norms belong to
+/// LayerNorm models. Experts of a grouped module stand without their number; of the others see kOneByOne.
+constexpr std::string_view kOneByOne = "mlp.experts.local_experts.";
 constexpr std::array kInLayer = {
     std::string_view("input_layernorm.weight"),
     std::string_view("input_layernorm.bias"),
     std::string_view("self_attention.linear_proj.weight"),
     std::string_view("self_attention.linear_proj.bias"),
+    std::string_view("self_attention.linear_q_proj.weight"),
+    std::string_view("self_attention.linear_q_down_proj.weight"),
+    std::string_view("self_attention.linear_q_up_proj.layer_norm_weight"),
+    std::string_view("self_attention.linear_q_up_proj.weight"),
+    std::string_view("self_attention.linear_kv_down_proj.weight"),
+    std::string_view("self_attention.linear_kv_up_proj.layer_norm_weight"),
+    std::string_view("self_attention.linear_kv_up_proj.weight"),
     std::string_view("self_attention.linear_qkv.layer_norm_weight"),
     std::string_view("self_attention.linear_qkv.layer_norm_bias"),
     std::string_view("self_attention.linear_qkv.weight"),
@@ -26,8 +36,19 @@ constexpr std::array kInLayer = {
     std::string_view("self_attention.q_layernorm.bias"),
     std::string_view("self_attention.k_layernorm.weight"),
     std::string_view("self_attention.k_layernorm.bias"),
+    std::string_view("self_attention.kv_layernorm.weight"),
+    std::string_view("self_attention.kv_layernorm.bias"),
     std::string_view("pre_mlp_layernorm.weight"),
     std::string_view("pre_mlp_layernorm.bias"),
+    std::string_view("mlp.router.weight"),
+    std::string_view("mlp.router.bias"),
+    std::string_view("mlp.router.expert_bias"),
+    std::string_view("mlp.experts.linear_fc1.weight"),
+    std::string_view("mlp.experts.linear_fc2.weight"),
+    kOneByOne,
+    std::string_view("mlp.shared_experts.gate_weight"),
+    std::string_view("mlp.shared_experts.linear_fc1.weight"),
+    std::string_view("mlp.shared_experts.linear_fc2.weight"),
     std::string_view("mlp.linear_fc1.layer_norm_weight"),
     std::string_view("mlp.linear_fc1.layer_norm_bias"),
     std::string_view("mlp.linear_fc1.weight"),
@@ -53,23 +74,37 @@ LayerSpec LayerSpecOf(const Value& args) {
 
 Result<RegistrationPlace> PlaceOf(std::string_view name, LayerSpec spec) {
   const auto unknown = [&]() -> Error {
-    return MakeError(ErrorCode::kUnsupported, "the optimizer's buffers hold a parameter whose place is not known")
+    return MakeError(ErrorCode::kUnsupported, "the place of a parameter in the order of registration is not known")
         .WithTensor(std::string(name))
-        .WithExpected("parameters of a dense GPTModel")
+        .WithExpected("parameters of a GPTModel")
         .WithHint("save the run again with --dist-ckpt-optim-fully-reshardable (Megatron-Core 0.15 or newer), or leave the state behind with --no-optim");
   };
   for (std::size_t i = 0; i < kOutside.size(); ++i) {
-    if (name == kOutside[i].first) return RegistrationPlace{kOutside[i].second, 0, static_cast<int>(i)};
+    if (name == kOutside[i].first) return RegistrationPlace{kOutside[i].second, 0, static_cast<int>(i), 0, 0};
   }
   const std::optional<std::int64_t> layer = LayerNumber(name);
   if (!layer) return unknown();
   std::string_view rest = name.substr(std::string_view("decoder.layers.").size());
   rest.remove_prefix(rest.find('.') + 1);
   const bool local = spec == LayerSpec::kLocal;
-  if (!local && WithFusedNorms(rest) != rest) return unknown();
-  const auto found = std::find(kInLayer.begin(), kInLayer.end(), local ? WithOwnNorms(rest) : std::string(rest));
+  RegistrationPlace place{1, *layer, 0, 0, 0};
+  std::string known = local ? WithOwnNorms(rest) : std::string(rest);
+  if (known.starts_with("mlp.experts.")) {
+    const LegacyName one = ParseLegacyName(name);
+    if (!one.expert) return unknown();
+    place.expert = *one.expert;
+    if (known.starts_with(kOneByOne)) {
+      place.in_expert = one.key.ends_with(".linear_fc1.weight") ? 0 : one.key.ends_with(".linear_fc2.weight") ? 1 : -1;
+      if (place.in_expert < 0) return unknown();
+      known = kOneByOne;
+    } else {
+      known.erase(known.find_last_not_of("0123456789") + 1);
+    }
+  }
+  const auto found = std::find(kInLayer.begin(), kInLayer.end(), known);
   if (found == kInLayer.end()) return unknown();
-  return RegistrationPlace{1, *layer, static_cast<int>(found - kInLayer.begin())};
+  place.in_layer = static_cast<int>(found - kInLayer.begin());
+  return place;
 }
 
 Result<std::vector<std::string>> InRegistrationOrder(std::vector<std::string> names, LayerSpec spec) {

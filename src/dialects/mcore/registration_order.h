@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file  The order in which a dense GPTModel registers its parameters: it numbers the plain optimizer's states and, read
+/// \file  The order in which a GPTModel registers its parameters: it numbers the plain optimizer's states and, read
 /// backwards, lays out the buffers of the distributed one. No checkpoint in torch_dist form records it.
-/// Source: megatron-core 0.19.2 (and 0.12.1), gpt_model.py, transformer_layer.py, attention.py, mlp.py; TransformerEngine's
-/// LayerNormLinear. In an attention block `linear_proj` comes before `linear_qkv`, as the base class builds it.
+/// Source: megatron-core 0.19.2 (and 0.12.1), gpt_model.py, transformer_layer.py, attention.py, multi_latent_attention.py, mlp.py,
+/// moe_layer.py, experts.py, shared_experts.py; TransformerEngine's LayerNormLinear. In an attention block `linear_proj` comes before
+/// `linear_qkv`, as the base class builds it. A grouped module holds all first matrices of its experts, then all second ones.
 /// Names are those of the module (`decoder.layers.<i>.input_layernorm.weight`) or of torch_dist, which gives the norms of
 /// Megatron's own layers the names of TransformerEngine's; the two specifications register the input norm at different places.
-/// Errors: kUnsupported for a name that no dense GPTModel has. Threads: functions are pure.
+/// Buffers that are stored (`mlp.router.expert_bias`) have a place too: that in the module's state.
+/// Errors: kUnsupported for a name that no GPTModel has. Threads: functions are pure.
 #pragma once
 
 #include <compare>
@@ -34,6 +36,8 @@ struct RegistrationPlace {
   int part = 0;            ///< 0 embedding, 1 layers, 2 final norm, 3 head
   std::int64_t layer = 0;
   int in_layer = 0;
+  std::int64_t expert = 0; ///< of this rank
+  int in_expert = 0;
   auto operator<=>(const RegistrationPlace&) const = default;
 };
 [[nodiscard]] Result<RegistrationPlace> PlaceOf(std::string_view name, LayerSpec spec);

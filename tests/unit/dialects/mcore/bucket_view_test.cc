@@ -151,11 +151,11 @@ TEST(BucketViewTest, RefusesSizesAndPiecesThatDoNotAgree) {
   EXPECT_THAT(groups.Read(), IsError(ErrorCode::kIncomplete, HasSubstr("parameter groups")));
 }
 
-TEST(BucketViewTest, RefusesParametersThatADenseModelLacks) {
+TEST(BucketViewTest, RefusesExpertsWhoseOrderIsNotRecorded) {
   Sample sample = Make();
-  sample.catalog.entries.push_back({"decoder.layers.mlp.router.weight", Slot::kParam, DType::kBF16, {2, 4}, {}});
+  sample.catalog.entries.push_back({"decoder.layers.mlp.experts.experts.linear_fc1.weight", Slot::kParam, DType::kBF16, {2, 2, 4, 4}, {}});
   sample.catalog.SortEntries();
-  EXPECT_THAT(sample.Read(), IsError(ErrorCode::kUnsupported, HasSubstr("mlp.router.weight")));
+  EXPECT_THAT(sample.Read(), IsError(ErrorCode::kUnsupported, HasSubstr("mlp.experts.experts.linear_fc1.weight")));
 }
 
 }  // namespace

@@ -30,6 +30,20 @@ layout::StageMap ThereAndBack(const layout::ParallelLayout& layout, std::int64_t
   return *stages;
 }
 
+TEST(LayoutArgsTest, TensorRanksOfExpertsAreThoseOfTheNewDivision) {
+  layout::ParallelLayout layout = Pp(1);
+  layout.ep = 3;
+  Value args = Value::MakeDict();
+  ThereAndBack(layout, 8, &args);
+  EXPECT_EQ(args.Find("expert_tensor_parallel_size"), nullptr);
+  layout.etp = 1;
+  ThereAndBack(layout, 8, &args);
+  EXPECT_EQ(args.GetInt("expert_tensor_parallel_size"), 1);
+  layout.etp = 0;   // as many as tp: what another division left there must not stay
+  ThereAndBack(layout, 8, &args);
+  EXPECT_EQ(args.GetInt("expert_tensor_parallel_size"), 2);
+}
+
 TEST(LayoutArgsTest, EveryWayToDivideComesBack) {
   Value args = Value::MakeDict();
   ThereAndBack(Pp(2), 8, &args);

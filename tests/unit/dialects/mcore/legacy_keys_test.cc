@@ -16,10 +16,33 @@ void Expect(const char* name, std::optional<std::int64_t> layer, const char* key
 TEST(LegacyKeysTest, NamesOfMegatronCore) {
   Expect("embedding.word_embeddings.weight", std::nullopt, "embedding.word_embeddings.weight", false);
   Expect("decoder.layers.12.self_attention.linear_qkv.weight", 12, "self_attention.linear_qkv.weight", false);
-  Expect("decoder.layers.0.input_layernorm.weight", 0, "self_attention.linear_qkv.layer_norm_weight", false);
-  Expect("decoder.layers.0.pre_mlp_layernorm.weight", 0, "mlp.linear_fc1.layer_norm_weight", false);
+  Expect("decoder.layers.0.input_layernorm.weight", 0, "input_layernorm.weight", false);
+  Expect("decoder.layers.0.pre_mlp_layernorm.weight", 0, "pre_mlp_layernorm.weight", false);
   Expect("decoder.final_layernorm.weight", std::nullopt, "decoder.final_layernorm.weight", false);
   Expect("decoder.layers.x.weight", std::nullopt, "decoder.layers.x.weight", false);
+}
+
+TEST(LegacyKeysTest, ExpertsOfAllFormsMeanTheSame) {
+  struct Case {
+    const char* name;
+    const char* key;
+    std::optional<std::int64_t> expert;
+    bool all = false;
+  };
+  for (const Case& c : std::vector<Case>{{"decoder.layers.3.mlp.experts.linear_fc1.weight11", "mlp.experts.experts.linear_fc1.weight", 11},
+                                         {"decoder.layers.3.mlp.experts.local_experts.11.linear_fc2.weight", "mlp.experts.experts.linear_fc2.weight", 11},
+                                         {"decoder.layers.3.mlp.experts.weight1", "mlp.experts.experts.linear_fc1.weight", std::nullopt, true},
+                                         {"decoder.layers.3.mlp.experts.weight2", "mlp.experts.experts.linear_fc2.weight", std::nullopt, true},
+                                         {"decoder.layers.3.mlp.shared_experts.linear_fc1.weight", "mlp.shared_experts.linear_fc1.weight", std::nullopt},
+                                         {"decoder.layers.3.mlp.experts.linear_fc1.weight", "mlp.experts.linear_fc1.weight", std::nullopt},
+                                         {"decoder.layers.3.mlp.experts.7", "mlp.experts.7", std::nullopt}}) {
+    const LegacyName meaning = ParseLegacyName(c.name);
+    EXPECT_EQ(meaning.layer, 3) << c.name;
+    EXPECT_EQ(meaning.key, c.key) << c.name;
+    EXPECT_EQ(meaning.expert, c.expert) << c.name;
+    EXPECT_EQ(meaning.all_experts, c.all) << c.name;
+  }
+  Expect("mtp.layers.0.mtp_model_layer.self_attention.linear_proj.weight", std::nullopt, "mtp.layers.0.transformer_layer.self_attention.linear_proj.weight", false);
 }
 
 TEST(LegacyKeysTest, NamesOfBeforeMegatronCore) {

@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(
                ErrorCode::kCorrupt, "the layers of a stage are not numbered from 0", "mp_rank_00_000", "expected 0 to 1", "found 0 to 3"},
         Broken{"RanksThatDiffer", 1,
                [](Catalog* c) { RenameAll(c, "mp_rank_01_000", [](const std::string& name) { return name.ends_with("layers.1.mlp.linear_fc2.weight") ? "" : name; }); },
-               ErrorCode::kCorrupt, "two tensor-parallel ranks of a stage hold different parameters", "mp_rank_01_000",
+               ErrorCode::kCorrupt, "two ranks of a stage hold different parameters", "mp_rank_01_000",
                "decoder.layers.1.mlp.linear_fc2.weight", "1 names differ"},
         Broken{"ChunksThatDiffer", 2, [](Catalog* c) { FileOf(c, "mp_rank_01_001")->Erase("model1"); }, ErrorCode::kCorrupt,
                "the ranks hold different numbers of model chunks", "mp_rank_01_001", "expected 2 as mp_rank_00_000", "found 1"},

@@ -19,6 +19,8 @@ TEST(LegacyNames, DirectoriesNameStagesOnlyWhereThereAreMore) {
   EXPECT_EQ(RankDirName(3, 0, 1), "mp_rank_03");
   EXPECT_EQ(RankDirName(0, 1, 2), "mp_rank_00_001");
   EXPECT_EQ(RankDirName(100, 12, 16), "mp_rank_100_012");
+  EXPECT_EQ(RankDirName(1, 0, 1, 3, 4), "mp_rank_01_003");
+  EXPECT_EQ(RankDirName(1, 2, 4, 3, 4), "mp_rank_01_002_003");
 }
 
 TEST(LegacyNames, LayersCountWithinTheirChunk) {
@@ -33,6 +35,31 @@ TEST(LegacyNames, MegatronsOwnLayersHaveNormsOfTheirOwn) {
   EXPECT_EQ(ModuleName("decoder.layers.self_attention.linear_qkv.layer_norm_weight", 0, local), "decoder.layers.0.input_layernorm.weight");
   EXPECT_EQ(ModuleName("decoder.layers.5.mlp.linear_fc1.layer_norm_weight", 2, local), "decoder.layers.2.pre_mlp_layernorm.weight");
   EXPECT_EQ(ModuleName("decoder.layers.mlp.linear_fc1.weight", 2, local), "decoder.layers.2.mlp.linear_fc1.weight");
+  EXPECT_EQ(ModuleName("decoder.layers.5.self_attention.linear_kv_up_proj.layer_norm_weight", 2, local), "decoder.layers.2.self_attention.kv_layernorm.weight");
+  EXPECT_EQ(ModuleName("decoder.layers.5.self_attention.linear_q_up_proj.layer_norm_weight", 2, local), "decoder.layers.2.self_attention.q_layernorm.weight");
+}
+
+TEST(LegacyNames, ExpertsAreCountedWithinTheirRank) {
+  const std::string fc1 = ModuleName("decoder.layers.mlp.experts.experts.linear_fc1.weight", 2, LayerSpec::kTransformerEngine);
+  EXPECT_TRUE(IsOfExperts(fc1));
+  EXPECT_FALSE(IsOfExperts("decoder.layers.mlp.shared_experts.linear_fc1.weight"));
+  EXPECT_EQ(ExpertName(fc1, 10, true), "decoder.layers.2.mlp.experts.linear_fc1.weight10");
+  EXPECT_EQ(ExpertName(fc1, 10, false), "decoder.layers.2.mlp.experts.local_experts.10.linear_fc1.weight");
+  Value args = Value::MakeDict();
+  EXPECT_TRUE(GroupsExperts(args));
+  args.Set("moe_grouped_gemm", Value(false));
+  EXPECT_FALSE(GroupsExperts(args));
+  args.Set("moe_grouped_gemm", Value(true));
+  args.Set("transformer_impl", Value("local"));
+  EXPECT_FALSE(GroupsExperts(args));
+}
+
+TEST(LegacyNames, AGroupedModuleHasOneExtraState) {
+  const std::string layer = "decoder.layers.0.mlp.";
+  EXPECT_THAT(Names(WithExtraStates({layer + "router.weight", layer + "router.expert_bias", layer + "experts.linear_fc1.weight0", layer + "experts.linear_fc1.weight1",
+                                     layer + "shared_experts.gate_weight"}, LayerSpec::kTransformerEngine, false)),
+              ElementsAre(layer + "router.weight", layer + "router.expert_bias", layer + "experts.linear_fc1.weight0", layer + "experts.linear_fc1.weight1",
+                          layer + "experts.linear_fc1._extra_state empty", layer + "shared_experts.gate_weight"));
 }
 
 TEST(LegacyNames, ExtraStatesFollowTheirModules) {

@@ -11,7 +11,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 /// Rank directories that hold nothing but arguments.
-Catalog Directories(const std::vector<std::string>& names, std::int64_t tp, std::int64_t pp, std::int64_t ep) {
+Catalog Directories(const std::vector<std::string>& names, std::int64_t tp, std::int64_t pp, std::int64_t ep, std::optional<std::int64_t> etp = {}) {
   Catalog catalog;
   catalog.format = "mp_rank";
   catalog.root = "/run/iter_0000020";
@@ -19,6 +19,7 @@ Catalog Directories(const std::vector<std::string>& names, std::int64_t tp, std:
   args.Set("tensor_model_parallel_size", Value(tp));
   args.Set("pipeline_model_parallel_size", Value(pp));
   args.Set("expert_model_parallel_size", Value(ep));
+  args.Set("expert_tensor_parallel_size", etp ? Value(*etp) : Value());
   for (const std::string& name : names) {
     Value file = Json(R"({"iteration": 20})");
     file.Set("args", Namespace(args));
@@ -36,20 +37,39 @@ TEST(LegacyRanksTest, AnAmbiguousNameIsDecidedByTheArguments) {
 
   const Catalog experts = Directories({"mp_rank_00_000", "mp_rank_00_001"}, 1, 1, 2);
   ASSERT_OK_AND_ASSIGN(const LegacyRanks by_expert, FindLegacyRanks(experts));
-  ASSERT_EQ(by_expert.ranks.size(), 1U);
-  EXPECT_EQ(by_expert.ranks[0].pipeline, 0);
+  ASSERT_EQ(by_expert.ranks.size(), 2U);
+  EXPECT_EQ(by_expert.ranks[1].pipeline, 0);
+  EXPECT_EQ(by_expert.ranks[1].expert, 1);
   EXPECT_EQ(by_expert.ep, 2);
+  EXPECT_EQ(by_expert.experts, (std::vector<std::size_t>{0, 1}));
+}
+
+TEST(LegacyRanksTest, NotEveryPairOfTensorAndExpertRankExists) {
 
   // Expert tensor parallelism below TP: not every pair exists.
-  const Catalog pairs = Directories({"mp_rank_00_000_000", "mp_rank_01_000_001", "mp_rank_00_001_000", "mp_rank_01_001_001"}, 2, 2, 2);
+  const Catalog pairs = Directories({"mp_rank_00_000_000", "mp_rank_01_000_001", "mp_rank_00_001_000", "mp_rank_01_001_001"}, 2, 2, 2, 1);
   ASSERT_OK_AND_ASSIGN(const LegacyRanks both, FindLegacyRanks(pairs));
   ASSERT_EQ(both.ranks.size(), 4U);
   EXPECT_EQ(both.ranks[3].dir, "mp_rank_01_001_001");
+  EXPECT_EQ(both.experts, (std::vector<std::size_t>{0, 1, 2, 3}));
+
+  // What a run of 6 ranks with TP 2, EP 3, ETP 1 writes: data-parallel rank 0 of either division.
+  const Catalog three = Directories({"mp_rank_00_000", "mp_rank_01_001", "mp_rank_00_002"}, 2, 1, 3, 1);
+  ASSERT_OK_AND_ASSIGN(const LegacyRanks found, FindLegacyRanks(three));
+  ASSERT_EQ(found.ranks.size(), 3U);
+  EXPECT_EQ(found.ranks[1].dir, "mp_rank_01_001");       // one a tensor rank
+  EXPECT_EQ(found.ranks[2].dir, "mp_rank_00_002");
+  EXPECT_EQ(found.experts, (std::vector<std::size_t>{0, 1, 2}));
+
+  // Tensor ranks of an expert that no directory tells apart.
+  ASSERT_OK_AND_ASSIGN(const LegacyRanks overwritten, FindLegacyRanks(Directories({"mp_rank_00"}, 1, 1, 1, 2)));
+  EXPECT_TRUE(overwritten.experts.empty());
 }
 
 TEST(LegacyRanksTest, MissingRanksAreNamed) {
   EXPECT_THAT(FindLegacyRanks(Directories({"mp_rank_00_000", "mp_rank_00_001", "mp_rank_01_001"}, 2, 2, 1)), IsError(ErrorCode::kIncomplete, HasSubstr("mp_rank_01_000")));
   EXPECT_THAT(FindLegacyRanks(Directories({"mp_rank_00"}, 4, 1, 1)), IsError(ErrorCode::kIncomplete, AllOf(HasSubstr("mp_rank_01"), HasSubstr("mp_rank_03"))));
+  EXPECT_THAT(FindLegacyRanks(Directories({"mp_rank_00_000", "mp_rank_01_000", "mp_rank_00_001"}, 2, 1, 2)), IsError(ErrorCode::kIncomplete, AllOf(HasSubstr("mp_rank_01_001"), HasSubstr("EP 2"))));
   EXPECT_THAT(FindLegacyRanks(Directories({}, 1, 1, 1)), IsError(ErrorCode::kIncomplete, HasSubstr("mp_rank_00/model_optim_rng.pt")));
 }
 

@@ -24,25 +24,37 @@ TEST(LegacyShards, GateAndUpOfARankAreJoined) {
   // Two tensor ranks on the second of two stages: shards 2 and 3. Listed in any order.
   const Entry entry = MakeEntry({8, 3}, {{{{4, 0}, {2, 3}}, 2}, {{{0, 0}, {2, 3}}, 2}, {{{2, 0}, {2, 3}}, 3}, {{{6, 0}, {2, 3}}, 3}});
   const expr::Expr leaf = expr::Leaf(0, DType::kBF16, {8, 3});
-  EXPECT_EQ(Text(ShardOf(entry, leaf, 2, 0, -1)), "[4, 3] concat(slice[0:2, 0:3](0), slice[4:6, 0:3](0); axis 0)");
-  EXPECT_EQ(Text(ShardOf(entry, leaf, 2, 1, -1)), "[4, 3] concat(slice[2:4, 0:3](0), slice[6:8, 0:3](0); axis 0)");
+  EXPECT_EQ(Text(ShardOf(entry, leaf, {2, 0, 0}, {})), "[4, 3] concat(slice[0:2, 0:3](0), slice[4:6, 0:3](0); axis 0)");
+  EXPECT_EQ(Text(ShardOf(entry, leaf, {2, 1, 0}, {})), "[4, 3] concat(slice[2:4, 0:3](0), slice[6:8, 0:3](0); axis 0)");
 }
 
 TEST(LegacyShards, WhatOneRankHoldsIsEveryRanks) {
   const Entry entry = MakeEntry({5}, {{{{0}, {5}}, 2}});
   const expr::Expr leaf = expr::Leaf(0, DType::kBF16, {5});
-  EXPECT_EQ(Text(ShardOf(entry, leaf, 2, 1, -1)), "[5] 0");
+  EXPECT_EQ(Text(ShardOf(entry, leaf, {2, 1, 0}, {})), "[5] 0");
 }
 
 TEST(LegacyShards, PicksALayer) {
   const Entry entry = MakeEntry({2, 4, 3}, {{{{0, 0, 0}, {1, 2, 3}}, 0}, {{{0, 2, 0}, {1, 2, 3}}, 1}, {{{1, 0, 0}, {1, 2, 3}}, 2}, {{{1, 2, 0}, {1, 2, 3}}, 3}});
   const expr::Expr leaf = expr::Leaf(0, DType::kBF16, {2, 4, 3});
-  ASSERT_OK_AND_ASSIGN(const expr::Expr one, LayerOf(leaf, 1));
+  ASSERT_OK_AND_ASSIGN(const expr::Expr one, PartOf(leaf, {1, -1}));
   EXPECT_EQ(one->shape, (Shape{4, 3}));
-  ASSERT_OK_AND_ASSIGN(const LegacyShard shard, ShardOf(entry, one, 2, 1, 1));
+  ASSERT_OK_AND_ASSIGN(const LegacyShard shard, ShardOf(entry, one, {2, 1, 0}, {1, -1}));
   EXPECT_EQ(shard.shape, (Shape{2, 3}));
   EXPECT_THAT(expr::Describe(shard.expr), HasSubstr("1:2"));
-  EXPECT_THAT(ShardOf(entry, one, 2, 1, 2), IsError(ErrorCode::kUnsupported, HasSubstr("no rank holds")));
+  EXPECT_THAT(ShardOf(entry, one, {2, 1, 0}, {2, -1}), IsError(ErrorCode::kUnsupported, HasSubstr("no rank holds")));
+}
+
+TEST(LegacyShards, PicksAnExpertOfALayer) {
+  // [layer, expert, rows]: two expert ranks of two tensor ranks each, one chunk an expert.
+  const Entry entry = MakeEntry({1, 2, 4}, {{{{0, 0, 0}, {1, 1, 2}}, 0}, {{{0, 0, 2}, {1, 1, 2}}, 1}, {{{0, 1, 0}, {1, 1, 2}}, 2}, {{{0, 1, 2}, {1, 1, 2}}, 3}});
+  const expr::Expr leaf = expr::Leaf(0, DType::kBF16, {1, 2, 4});
+  ASSERT_OK_AND_ASSIGN(const expr::Expr one, PartOf(leaf, {0, 1}));
+  EXPECT_EQ(one->shape, (Shape{4}));
+  ASSERT_OK_AND_ASSIGN(const LegacyShard shard, ShardOf(entry, one, {4, 3, 2}, {0, 1}));
+  EXPECT_EQ(shard.shape, (Shape{2}));
+  EXPECT_EQ(expr::Describe(shard.expr), "slice[2:4](reshape[4](slice[1:2, 0:4](reshape[2, 4](0))))");
+  EXPECT_THAT(ShardOf(entry, one, {4, 1, 0}, {0, 1}), IsError(ErrorCode::kUnsupported, HasSubstr("no rank holds")));
 }
 
 }  // namespace

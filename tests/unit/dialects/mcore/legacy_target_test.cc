@@ -131,17 +131,74 @@ TEST(LegacyTarget, SaysWhetherTheOptimizerIsDistributed) {
   EXPECT_FALSE(UsesDistributedOptimizer(asked, McoreSource("llama", args)));
 }
 
+/// A Qwen3-MoE of 3 layers, the first of them dense, with 6 experts of 12 rows.
+Result<TargetState> Experts(TargetOptions options, bool adam = false) {
+  Value config = TinyConfig("qwen3_moe", 3);
+  config.Set("num_experts", Value(6));
+  config.Set("num_experts_per_tok", Value(2));
+  config.Set("moe_intermediate_size", Value(12));
+  config.Set("mlp_only_layers", Value::MakeList({Value(0)}));
+  Result<HubState> hub = HfHub("qwen3_moe", config, adam);
+  if (!hub) return hub.error();
+  options.iteration = 20;
+  if (adam) options = WithAdamSettings(options);
+  Result<TargetState> global = WriteHub(*hub, options);
+  if (!global) return global.error();
+  return ToLegacy(std::move(*global), options.layout, false);
+}
+
+TEST(LegacyTarget, EveryPairOfRanksHasItsOwnExperts) {
+  TargetOptions options;
+  options.layout.tp = 2;
+  options.layout.ep = 3;
+  ASSERT_OK_AND_ASSIGN(const TargetState target, Experts(options));
+  EXPECT_EQ(target.catalog.objects.size(), 6U);
+  const std::string file = "mp_rank_01_002/model_optim_rng.pt";
+  const std::int32_t index = target.catalog.Find(file + "#model/decoder.layers.2.mlp.experts.linear_fc1.weight1");
+  ASSERT_GE(index, 0);
+  EXPECT_EQ(target.catalog.entries[static_cast<std::size_t>(index)].shape, (Shape{12, 16}));   // 6 of gate, 6 of up
+  EXPECT_FALSE(Has(target, file + "#model/decoder.layers.2.mlp.experts.linear_fc1.weight2"));
+  EXPECT_FALSE(Has(target, file + "#model/decoder.layers.0.mlp.experts.linear_fc1.weight0"));
+  const std::vector<std::string> names = ModelNames(target, file);
+  const auto at = [&](const char* name) { return std::ranges::find(names, name) - names.begin(); };
+  EXPECT_LT(at("decoder.layers.1.mlp.router.weight"), at("decoder.layers.1.mlp.experts.linear_fc1.weight0"));
+  EXPECT_EQ(at("decoder.layers.1.mlp.experts.linear_fc1._extra_state"), at("decoder.layers.1.mlp.experts.linear_fc1.weight1") + 1);
+  EXPECT_EQ(target.catalog.objects.at(file).GetBool("args.moe_grouped_gemm"), true);
+  EXPECT_EQ(target.catalog.objects.at(file).GetInt("args.expert_model_parallel_size"), 3);
+}
+
+TEST(LegacyTarget, APairThatNoRankHasIsNotWritten) {
+  TargetOptions options;
+  options.layout.tp = 2;
+  options.layout.ep = 2;
+  options.layout.etp = 1;
+  options.set_args = {{"moe_grouped_gemm", "False"}};
+  ASSERT_OK_AND_ASSIGN(const TargetState target, Experts(options));
+  EXPECT_EQ(target.catalog.objects.size(), 2U);
+  const std::int32_t index = target.catalog.Find("mp_rank_01_001/model_optim_rng.pt#model/decoder.layers.1.mlp.experts.local_experts.2.linear_fc1.weight");
+  ASSERT_GE(index, 0);
+  EXPECT_EQ(target.catalog.entries[static_cast<std::size_t>(index)].shape, (Shape{24, 16}));
+  EXPECT_EQ(target.catalog.objects.at("mp_rank_01_001/model_optim_rng.pt").GetBool("args.moe_grouped_gemm"), false);
+}
+
+TEST(LegacyTarget, RefusesExpertsThatNoDirectoryTellsApart) {
+  TargetOptions options;
+  options.layout.etp = 2;
+  EXPECT_THAT(Experts(options), IsError(ErrorCode::kUnsupported, AllOf(HasSubstr("--etp 2"), HasSubstr("--to megatron"))));
+  EXPECT_THAT(Experts({}, true), IsError(ErrorCode::kUnsupported, AllOf(HasSubstr("optimizer over experts"), HasSubstr("--no-optim"))));
+}
+
 TEST(LegacyTarget, RefusesWhatTheFormCannotHold) {
   TargetState bare;
   EXPECT_THAT(ToLegacy(std::move(bare), {}, false), IsError(ErrorCode::kIncomplete, HasSubstr("num_layers")));
-  TargetState experts;
-  experts.catalog = McoreSource("llama", TinyArgs());
-  AddEntry(&experts.catalog, "decoder.layers.mlp.experts.experts.linear_fc1.weight", DType::kBF16, {3, 2, 4, 4});
-  experts.catalog.SortEntries();
-  for (std::size_t i = 0; i < experts.catalog.entries.size(); ++i) {
-    experts.exprs.push_back(expr::Leaf(static_cast<int>(i), experts.catalog.entries[i].dtype, experts.catalog.entries[i].shape));
+  TargetState other;
+  other.catalog = McoreSource("llama", TinyArgs());
+  AddEntry(&other.catalog, "decoder.layers.cross_attention.linear_q.weight", DType::kBF16, {3, 4, 4});
+  other.catalog.SortEntries();
+  for (std::size_t i = 0; i < other.catalog.entries.size(); ++i) {
+    other.exprs.push_back(expr::Leaf(static_cast<int>(i), other.catalog.entries[i].dtype, other.catalog.entries[i].shape));
   }
-  EXPECT_THAT(ToLegacy(std::move(experts), {}, false), IsError(ErrorCode::kUnsupported, HasSubstr("experts")));
+  EXPECT_THAT(ToLegacy(std::move(other), {}, false), IsError(ErrorCode::kUnsupported, HasSubstr("cross_attention")));
 }
 
 }  // namespace

@@ -185,12 +185,99 @@ TEST(LegacyViewTest, ADictThatIsTooDeepIsRefused) {
   EXPECT_THAT(SeeLegacy(source, {}), IsError(ErrorCode::kCorrupt, HasSubstr("nested deeper")));
 }
 
-TEST(LegacyViewTest, ExpertsAreRefused) {
-  Catalog source = LegacySource({});
-  const std::string path = "model/decoder.layers.0.mlp.experts.linear_fc1.weight0";
-  for (auto& [name, file] : source.objects) SetAt(&file, path, LegacyTensorAt(&source, name, path, DType::kBF16, {4, 4}));
-  source.SortEntries();
-  EXPECT_THAT(SeeLegacy(source, {}), IsError(ErrorCode::kUnsupported, HasSubstr("mixture of experts")));
+/// Two layers of 4 experts with f = 6 over hidden 16, on the directories that are named; all but the experts is left out.
+Catalog ExpertSource(const std::vector<std::string>& dirs, int tp, int ep, int etp, const std::string& form, const Value& more = Value::MakeDict()) {
+  Catalog catalog;
+  catalog.format = "mp_rank";
+  catalog.root = "/run/iter_0000020";
+  Value args = TinyArgs(2);
+  args.Set("num_experts", Value(4));
+  args.Set("tensor_model_parallel_size", Value(tp));
+  args.Set("expert_model_parallel_size", Value(ep));
+  args.Set("expert_tensor_parallel_size", Value(etp));
+  for (const auto& [key, value] : more.as_dict()->items) args.Set(*key.as_string(), value);
+  for (const std::string& dir : dirs) {
+    const std::string name = dir + "/model_optim_rng.pt";
+    Value file = Json(R"({"checkpoint_version": 3.0, "iteration": 20})");
+    file.Set("args", Namespace(args));
+    const auto add = [&](const std::string& path, const Shape& shape) { SetAt(&file, path, LegacyTensorAt(&catalog, name, path, DType::kBF16, shape)); };
+    for (int layer = 0; layer < 2; ++layer) {
+      const std::string mlp = fmt::format("model/decoder.layers.{}.mlp.", layer);
+      add(fmt::format("model/decoder.layers.{}.pre_mlp_layernorm.weight", layer), {16});
+      add(mlp + "router.weight", {4, 16});
+      const std::int64_t locals = 4 / ep;
+      if (form == "memory") {
+        add(mlp + "experts.weight1", {16, locals * 12 / etp});
+        add(mlp + "experts.weight2", {locals * 6 / etp, 16});
+      }
+      for (std::int64_t e = 0; e < locals && form != "memory"; ++e) {
+        const bool grouped = form == "grouped";
+        add(mlp + (grouped ? fmt::format("experts.linear_fc1.weight{}", e) : fmt::format("experts.local_experts.{}.linear_fc1.weight", e)), {12 / etp, 16});
+        add(mlp + (grouped ? fmt::format("experts.linear_fc2.weight{}", e) : fmt::format("experts.local_experts.{}.linear_fc2.weight", e)), {16, 6 / etp});
+      }
+    }
+    catalog.objects[name] = std::move(file);
+  }
+  catalog.SortEntries();
+  return catalog;
+}
+
+std::pair<std::string, Dims> Origin(const Catalog& source, const GlobalView& view, const std::string& key, const Dims& at) {
+  const std::int32_t index = view.catalog.Find(key);
+  if (index < 0) return {"no such tensor", {}};
+  const auto [leaf, from] = Elements(view.exprs[static_cast<std::size_t>(index)]).at(at);
+  return {source.entries[static_cast<std::size_t>(leaf)].name, from};
+}
+
+TEST(LegacyViewTest, ExpertsOfEveryFormAreFoundOnTheirRanks) {
+  using Place = std::pair<std::string, Dims>;
+  const std::string fc1 = "decoder.layers.mlp.experts.experts.linear_fc1.weight";
+  const std::vector<std::string> grid = {"mp_rank_00_000", "mp_rank_00_001", "mp_rank_01_000", "mp_rank_01_001"};
+  const Catalog grouped = ExpertSource(grid, 2, 2, 2, "grouped");
+  ASSERT_OK_AND_ASSIGN(const GlobalView view, SeeLegacy(grouped, {}));
+  // Layer 1, expert 3 is the second of expert rank 1; row 10 is up row 4, the second rank's part.
+  EXPECT_EQ(Origin(grouped, view, fc1, {1, 3, 10, 7}), (Place{"mp_rank_01_001/model_optim_rng.pt#model/decoder.layers.1.mlp.experts.linear_fc1.weight1", {4, 7}}));
+  EXPECT_EQ(view.catalog.entries[static_cast<std::size_t>(view.catalog.Find(fc1))].shape, (Shape{2, 4, 12, 16}));
+  EXPECT_GE(view.catalog.Find("decoder.layers.pre_mlp_layernorm.weight"), 0);
+  ASSERT_EQ(view.left_out.size(), 1U);   // norms and routers of the second expert rank
+  EXPECT_EQ(view.left_out[0].count, 8);
+
+  // Fewer pairs than the grid has: each expert rank on one tensor rank.
+  const Catalog pairs = ExpertSource({"mp_rank_00_000", "mp_rank_01_001"}, 2, 2, 1, "sequential");
+  ASSERT_OK_AND_ASSIGN(const GlobalView of_pairs, SeeLegacy(pairs, {}));
+  EXPECT_EQ(Origin(pairs, of_pairs, fc1, {0, 2, 10, 7}), (Place{"mp_rank_01_001/model_optim_rng.pt#model/decoder.layers.0.mlp.experts.local_experts.0.linear_fc1.weight", {10, 7}}));
+
+  const Catalog memory = ExpertSource(grid, 2, 2, 2, "memory");
+  ASSERT_OK_AND_ASSIGN(const GlobalView of_memory, SeeLegacy(memory, {}));
+  const std::int64_t at = 1 * 16 * 6 + 7 * 6 + 4;   // [expert, column, row] of [2, 16, 6]
+  EXPECT_EQ(Origin(memory, of_memory, fc1, {1, 3, 10, 7}), (Place{"mp_rank_01_001/model_optim_rng.pt#model/decoder.layers.1.mlp.experts.weight1", {at / 12, at % 12}}));
+}
+
+TEST(LegacyViewTest, KeysAreThoseThatTorchDistOfTheRunHas) {
+  const std::vector<std::string> one = {"mp_rank_00"};
+  // A list of layers with experts: by number, however alike they are.
+  Value list = Value::MakeDict();
+  list.Set("moe_layer_freq", Value::MakeList({Value(1), Value(1)}));
+  const Catalog numbered = ExpertSource(one, 1, 1, 1, "grouped", list);
+  ASSERT_OK_AND_ASSIGN(const GlobalView by_number, SeeLegacy(numbered, {}));
+  EXPECT_GE(by_number.catalog.Find("decoder.layers.1.mlp.experts.experts.linear_fc2.weight"), 0);
+  // Megatron's own layers map their norms in layers with experts too.
+  Value local = Value::MakeDict();
+  local.Set("transformer_impl", Value("local"));
+  const Catalog own = ExpertSource(one, 1, 1, 1, "sequential", local);
+  ASSERT_OK_AND_ASSIGN(const GlobalView of_own, SeeLegacy(own, {}));
+  EXPECT_GE(of_own.catalog.Find("decoder.layers.mlp.linear_fc1.layer_norm_weight"), 0);
+}
+
+TEST(LegacyViewTest, ExpertsThatCannotBePutTogetherAreRefused) {
+  // Two ranks with different halves of every expert wrote the one directory.
+  EXPECT_THAT(SeeLegacy(ExpertSource({"mp_rank_00"}, 1, 1, 2, "grouped"), {}), IsError(ErrorCode::kUnsupported, HasSubstr("wrote the same file")));
+  Catalog gap = ExpertSource({"mp_rank_00"}, 1, 1, 1, "grouped");
+  Value& file = gap.objects.at("mp_rank_00/model_optim_rng.pt");
+  Value model = *file.Find("model");
+  model.Erase("decoder.layers.0.mlp.experts.linear_fc1.weight2");
+  file.Set("model", std::move(model));
+  EXPECT_THAT(SeeLegacy(gap, {}), IsError(ErrorCode::kCorrupt, HasSubstr("numbered from 0")));
 }
 
 }  // namespace
