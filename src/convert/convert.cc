@@ -14,6 +14,7 @@
 #include "convert/kinds.h"
 #include "convert/manifest.h"
 #include "convert/master_proof.h"
+#include "convert/planned_shards.h"
 #include "convert/receipt.h"
 #include "convert/summary.h"
 
@@ -124,8 +125,15 @@ Result<Report> DifferenceReport(const verify::Comparison& comparison, const Targ
 std::string VersionString() { return "crossdock " CROSSDOCK_VERSION; }
 
 Result<Report> Convert(const ConvertOptions& options, const Hooks& hooks) {
-  const std::unique_ptr<io::Storage> storage = io::MakeLocalStorage();
+  const std::unique_ptr<io::Storage> local = io::MakeLocalStorage();
+  io::Storage* storage = local.get();
+  std::unique_ptr<io::OverlayStorage> planned;
+  if (options.dry_run) {
+    CROSSDOCK_ASSIGN_OR_RETURN(planned, OverPlannedShards(*local, RequestOf(options)));
+    if (planned) storage = planned.get();
+  }
   CROSSDOCK_ASSIGN_OR_RETURN(Prepared job, Prepare(*storage, options, hooks));
+  if (planned) job.source.hub.notices.emplace_back("the weight files are not there: shapes are those of the family's rules, dtypes those of config.json");
   CROSSDOCK_RETURN_IF_ERROR(CheckApart(job.source, options.target, job.target.unit));
   for (const std::optional<std::string>* report : {&options.emit_manifest, &options.receipt}) {
     if (!*report) continue;

@@ -20,7 +20,8 @@ namespace {
 
 using formats::Kind;
 
-/// The family that --family or --rules names, or null.
+}  // namespace
+
 Result<const family::FamilyFile*> WantedFamily(const SourceRequest& request, Source* source) {
   std::vector<const family::FamilyFile*> families;
   for (const family::FamilyFile& file : family::BuiltinFamilies()) families.push_back(&file);
@@ -41,6 +42,8 @@ Result<const family::FamilyFile*> WantedFamily(const SourceRequest& request, Sou
       .WithExpected("one of " + names)
       .WithHint(meant.empty() ? "`crossdock families` lists them; `--rules FILE` adds one of your own" : meant);
 }
+
+namespace {
 
 bool Allowed(const SourceRequest& request, std::string_view what) {
   return std::ranges::find(request.allow, what) != request.allow.end();

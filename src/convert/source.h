@@ -54,6 +54,9 @@ struct Source {
 
 [[nodiscard]] Result<Template> ReadTemplate(io::Storage& storage, const std::string& path);
 
+/// The family that --family or --rules names, or null; a file of the user's goes to `source`, which owns it.
+[[nodiscard]] Result<const family::FamilyFile*> WantedFamily(const SourceRequest& request, Source* source);
+
 /// Recognises and opens; the hub is not read yet.
 [[nodiscard]] Result<Source> OpenSource(io::Storage& storage, const SourceRequest& request);
 /// Fills `source->hub`. Apart from OpenSource, as `inspect` and resharding can do without.

@@ -31,6 +31,41 @@ std::string Window(const Value& window) {
   return text;
 }
 
+/// What Megatron does not take from a checkpoint's arguments, and without which it builds another model (megatron-core 0.19.2,
+/// training/checkpointing.py, load_args_from_checkpoint).
+std::string UnreadFlags(const Value& args) {
+  std::string flags;
+  const auto add = [&](std::string_view name, std::string_view flag) {
+    const Value* value = args.Find(name);
+    if (value == nullptr || value->is_null()) return;
+    if (value->as_string() != nullptr) {
+      flags += fmt::format(" {} {}", flag, *value->as_string());
+    } else if (value->as_bool() == nullptr) {
+      flags += fmt::format(" {} {}", flag, Number(args, name));
+    } else if (*value->as_bool()) {
+      flags += fmt::format(" {}", flag);
+    }
+  };
+  if (args.GetBool("multi_latent_attention").value_or(false)) {
+    constexpr std::pair<std::string_view, std::string_view> kLatent[] = {
+        {"multi_latent_attention", "--multi-latent-attention"}, {"q_lora_rank", "--q-lora-rank"}, {"kv_lora_rank", "--kv-lora-rank"},
+        {"qk_head_dim", "--qk-head-dim"}, {"qk_pos_emb_head_dim", "--qk-pos-emb-head-dim"}, {"v_head_dim", "--v-head-dim"}, {"rope_type", "--rope-type"}};
+    for (const auto& [name, flag] : kLatent) add(name, flag);
+    if (args.GetString("rope_type") == "yarn") {
+      constexpr std::pair<std::string_view, std::string_view> kYarn[] = {
+          {"rotary_scaling_factor", "--rotary-scaling-factor"}, {"original_max_position_embeddings", "--original-max-position-embeddings"},
+          {"beta_fast", "--beta-fast"}, {"beta_slow", "--beta-slow"}, {"mscale", "--mscale"}, {"mscale_all_dim", "--mscale-all-dim"}};
+      for (const auto& [name, flag] : kYarn) add(name, flag);
+    }
+  }
+  if (args.GetInt("num_experts").value_or(0) > 0) {
+    add("moe_router_num_groups", "--moe-router-num-groups");
+    add("moe_router_group_topk", "--moe-router-group-topk");
+    add("moe_shared_expert_gate", "--moe-shared-expert-gate");
+  }
+  return flags;
+}
+
 }  // namespace
 
 std::string LoadFlags(const Value& args) {
@@ -47,6 +82,7 @@ std::string LoadFlags(const Value& args) {
   if (args.GetInt("rotary_seq_len_interpolation_factor")) {
     flags += " --rotary-seq-len-interpolation-factor " + Number(args, "rotary_seq_len_interpolation_factor");
   }
+  flags += UnreadFlags(args);
   const Value* window = args.Find("window_size");
   if (window != nullptr && window->as_sequence() != nullptr) flags += " --window-size " + Window(*window);
   return flags + LayoutFlags(args);

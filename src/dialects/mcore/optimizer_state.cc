@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dialects/mcore/optimizer_state.h"
 
+#include <algorithm>
+
 #include "dialects/mcore/args.h"
 #include "fmt/format.h"
 
@@ -153,6 +155,26 @@ ValueList CarriedGroups(const ValueList& carried, const Settings& settings, cons
   return groups;
 }
 
+bool IsOfExperts(const Value& group) { return group.GetBool("is_expert_parallel").value_or(false); }
+
+/// A run with expert-parallel ranks has a second optimizer, for the experts: one group, as none of theirs is a vector or a bias.
+Value ExpertGroup(const ValueList& dense) {
+  const auto decayed = std::find_if(dense.begin(), dense.end(), [](const Value& group) { return group.GetFloat("wd_mult").value_or(1) > 0; });
+  Value group = decayed != dense.end() ? *decayed : dense.front();
+  group.Set("is_expert_parallel", Value(true));
+  return group;
+}
+
+Value OneOptimizer(ValueList groups, const Value* scaler) {
+  Value inner = Value::MakeDict();
+  inner.Set("param_groups", Value::MakeList(std::move(groups)));
+  Value optimizer = Value::MakeDict();
+  optimizer.Set("optimizer", std::move(inner));
+  optimizer.Set("param_state_sharding_type", Value("fully_reshardable"));
+  if (scaler != nullptr) optimizer.Set("grad_scaler", *scaler);
+  return optimizer;
+}
+
 bool HasBothDecays(const ValueList& groups) {
   bool with = false;
   bool without = false;
@@ -179,12 +201,14 @@ Result<OptimizerState> MakeOptimizerState(const CommonRequest& request) {
   } else {
     groups = {MakeGroup(hyper, true, step), MakeGroup(hyper, false, step)};
   }
-  Value inner = Value::MakeDict();
-  inner.Set("param_groups", Value::MakeList(std::move(groups)));
-  state.optimizer = Value::MakeDict();
-  state.optimizer.Set("optimizer", std::move(inner));
-  state.optimizer.Set("param_state_sharding_type", Value("fully_reshardable"));
-  if (const Value* scaler = request.hub->extras.Find("grad_scaler")) state.optimizer.Set("grad_scaler", *scaler);
+  const Value* scaler = request.hub->extras.Find("grad_scaler");
+  std::erase_if(groups, IsOfExperts);   // of a run with another division: made anew where this one has them
+  if (request.options->layout.ep > 1 && request.hub->model.letters.contains("experts")) {
+    ValueList experts = {ExpertGroup(groups)};
+    state.optimizer = Value::MakeDict({{Value(0), OneOptimizer(std::move(groups), scaler)}, {Value(1), OneOptimizer(std::move(experts), scaler)}});
+  } else {
+    state.optimizer = OneOptimizer(std::move(groups), scaler);
+  }
 
   const Value* scheduler = request.hub->extras.Find("opt_param_scheduler");
   const bool changed = settings.IsSet("lr") || settings.IsSet("min_lr") || settings.IsSet("weight_decay");
