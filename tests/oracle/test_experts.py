@@ -131,7 +131,7 @@ def test_megatrons_own_layers_under_their_own_names(workshop, case, tmp_path):
     assert_same(read_directory(tmp_path / "hf")[0], raw_of(tensors))
 
 
-@pytest.mark.parametrize("case", ["mixtral", "qwen3_moe", "qwen3_moe_mixed"])
+@pytest.mark.parametrize("case", CASES)
 def test_a_run_builds_this_model_from_the_flags_printed(workshop, case, tmp_path):
     """--use-checkpoint-args and the line that the summary prints: every argument that decides what the model computes."""
     directory, config, _ = workshop.hf(case, WIDE)
@@ -145,7 +145,7 @@ def test_a_run_builds_this_model_from_the_flags_printed(workshop, case, tmp_path
     assert not wrong, f"found and expected: {wrong}\n{line}"
 
 
-@pytest.mark.parametrize("case", ["mixtral", "qwen2_moe"])
+@pytest.mark.parametrize("case", CASES)
 def test_config_rebuilt_from_arguments_alone(workshop, expected_logits, case, tmp_path):
     """No template and no config.json beside the checkpoint: kinds of layers, sizes and the router's ways come from the arguments."""
     _, config, tensors = workshop.hf(case, WIDE)
@@ -155,12 +155,7 @@ def test_config_rebuilt_from_arguments_alone(workshop, expected_logits, case, tm
     assert torch.equal(models.logits(tmp_path / "hf"), expected_logits(case))
 
 
-# --- Adam ---------------------------------------------------------------------------------------------------------------------
-def adam_layouts(case):
-    """Those of one optimizer. Where EP is more than 1 Megatron has two, which it saves apart."""
-    return [layout for layout in layouts(case) if layout.ep == 1]
-
-
+# --- Adam: one optimizer where EP is 1, two (dense, experts) where it is more -------------------------------------------------
 def everything(tensors, state):
     return raw_of({f"param/{name}": tensor for name, tensor in tensors.items()} | state)
 
@@ -168,17 +163,18 @@ def everything(tensors, state):
 ADAM_CASES = rotation.chosen(CASES, f"{SEED} adam" if SEED != "all" else SEED, 3)
 
 
-@pytest.mark.parametrize("case,layout", rotated("adam", adam_layouts, ADAM_CASES))
+@pytest.mark.parametrize("case,layout", rotated("adam", layouts, ADAM_CASES))
 def test_the_optimizers_load_what_was_written(workshop, case, layout, tmp_path):
     source, config, tensors, state = workshop.full_state(case)
     tool.convert(source, tmp_path / "run", "--to", "megatron", "--hf-template", workshop.hf(case)[0], *ADAM, *tool.layout_words(layout))
     step = tool.step_of(tmp_path / "run")
     assert mcore_load.check(step, config, tensors, state, [layout], groups={"step": 7, "max_lr": 1e-3, "min_lr": 1e-5}) > 100
+    assert set(mcore_write.read_common(step)["optimizer"]) == ({0, 1} if layout.ep > 1 else {"optimizer", "param_state_sharding_type"})
 
 
 @pytest.mark.parametrize("case,layout", rotated("adam saved", saved_layouts, ADAM_CASES))
 def test_what_the_optimizers_save_comes_back_and_changes_layout(workshop, case, layout, tmp_path):
-    """From one optimizer or two to one: Megatron itself loads no optimizer that was saved with EP 2 under EP 1."""
+    """Megatron itself cannot load an optimizer saved with EP 1 under EP 2, or the other way: the tool carries it over."""
     source, config, tensors = workshop.hf(case)
     state = slots_of(tensors)
     mcore_write.save(tmp_path / "run", config, tensors, layout, state)
@@ -188,7 +184,7 @@ def test_what_the_optimizers_save_comes_back_and_changes_layout(workshop, case, 
     assert counters == {"step": 20, "adam_count": 7} and metadata["optimizer"] == "adam", (counters, metadata)
     if layout.numbered:                                          # which a run asks for: the tool numbers layers of two kinds only
         return
-    other = env.Layout(2, 1) if layout == env.Layout() else env.Layout()
+    other = env.Layout() if layout.ep > 1 else env.Layout(1, 1, dp=2, ep=2)
     tool.convert(tmp_path / "run", tmp_path / "other", "--to", "megatron", "--hf-template", source, *tool.layout_words(other))
     assert mcore_load.check(tool.step_of(tmp_path / "other"), config, tensors, state, [other], groups={"step": 7}) > 100
 
