@@ -108,6 +108,21 @@ class ManyTensors(unittest.TestCase):
         self.assertLessEqual(usage.anonymous_peak, 3 * 1024 * tensors)
 
 
+class Planning(unittest.TestCase):
+    def test_a_model_of_671_billion_parameters_is_planned_from_its_description_alone(self):
+        with tempfile.TemporaryDirectory(prefix="crossdock-planning-") as folder:
+            source = os.path.join(folder, "deepseek-v3")
+            tensors = models.describe_deepseek_v3(source)
+            usage = process.run([PROGRAM, "plan", source, os.path.join(folder, "target"), "--to", "megatron", "--tp", "8", "--pp", "4", "--ep", "8",
+                                 "--etp", "1", "--pipeline-layers", "15,15,15,16", "--json"])
+            self.assertEqual(usage.status, 0, usage.output)
+            self.assertIn(f'"tensors_read": {tensors}', usage.output)
+            self.assertLessEqual(usage.max_rss, 1024 * MIB)
+            self.assertEqual(os.listdir(folder), ["deepseek-v3"])
+            refused = process.run([PROGRAM, "convert", source, os.path.join(folder, "target"), "--to", "megatron"])
+            self.assertEqual(refused.status, 3, refused.output)   # only a plan can do without the weights
+
+
 class Metadata(unittest.TestCase):
     def test_a_million_chunks_are_read_within_half_a_gibibyte(self):
         folder = tempfile.mkdtemp(prefix="crossdock-limits-")
