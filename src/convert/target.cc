@@ -290,11 +290,22 @@ bool VocabularyDivides(const Catalog& catalog, int tp) {
   });
 }
 
+namespace {
+
+/// A run whose experts are divided keeps a second optimizer for them, and the common state says so: another number of them is
+/// written anew, by the family's rules.
+bool KeepsOptimizers(const Source& source, const ConvertOptions& options) {
+  if (source.hub.optimizer.empty() || !source.hub.model.letters.contains("experts")) return true;
+  return (source.hub.layout.GetInt("ep").value_or(1) > 1) == (options.layout.ep > 1);
+}
+
+}  // namespace
+
 bool CanReshard(const Source& source, Kind to, const ConvertOptions& options) {
   return IsMegatron(source.found.kind) && WritesMegatron(to) && !options.dtype && !options.family && !options.rules &&
          !options.hf_template && !options.no_optim && options.params_from == "model" && !options.tokenizer &&
          !options.padded_vocab && !options.vocab_divisor &&
-         VocabularyDivides(source.seen(), options.layout.tp);
+         VocabularyDivides(source.seen(), options.layout.tp) && KeepsOptimizers(source, options);
 }
 
 Status CheckApart(const Source& source, const std::string& target_root, const std::string& unit) {
