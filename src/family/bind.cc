@@ -35,7 +35,9 @@ class Binder {
       }
     }
     if (binding_.tensors.empty()) {
-      return MakeError(ErrorCode::kUnsupported, fmt::format("the family {} has no tensors in {}", family_.name, options_.dialect));
+      return MakeError(ErrorCode::kUnsupported, fmt::format("the family {} has no tensors in {}", family_.name, options_.dialect))
+          .WithExpected("a target with Hugging Face names")
+          .WithHint("--to hf, full-state or dcp carry it; where a code of yours names its tensors, give those names with --rules FILE");
     }
     return std::move(binding_);
   }

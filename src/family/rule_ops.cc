@@ -118,8 +118,9 @@ Result<Expr> QkvCat(const Expr& in, std::int64_t heads, const Letters& letters) 
   return Qkv(parts, d);
 }
 
-/// Two halves along `axis`, each cut on its own.
-Result<Expr> Halves(std::string_view op, const Expr& in, std::size_t axis) {
+/// Two halves along `axis`, each cut on its own; `exchange` swaps the last two axes of each half, which lies along the other one then.
+/// The slices come first: an inverse puts slices of a leaf together, not of what was made of it.
+Result<Expr> Halves(std::string_view op, const Expr& in, std::size_t axis, bool exchange = false) {
   if (in->shape.size() <= axis || in->shape[axis] % 2 != 0) return WrongShape(op, in->shape, fmt::format("axis {} to be two halves", axis));
   std::vector<Expr> halves;
   for (const std::int64_t half : {0, 1}) {
@@ -127,9 +128,12 @@ Result<Expr> Halves(std::string_view op, const Expr& in, std::size_t axis) {
     box.sizes[axis] /= 2;
     box.offsets[axis] = half * box.sizes[axis];
     CROSSDOCK_ASSIGN_OR_RETURN(Expr part, expr::Slice(in, std::move(box)));
-    halves.push_back(expr::Shard(part, static_cast<int>(axis)));
+    if (exchange) {
+      CROSSDOCK_ASSIGN_OR_RETURN(part, expr::Transpose(part, {0, 2, 1}));
+    }
+    halves.push_back(expr::Shard(part, static_cast<int>(exchange ? axis - 1 : axis)));
   }
-  return expr::Concat(std::move(halves), static_cast<int>(axis));
+  return expr::Concat(std::move(halves), static_cast<int>(exchange ? axis - 1 : axis));
 }
 
 /// gpt-oss: gate and up alternate along the last axis. [E, h, 2m] -> [E, 2m, h], biases [E, 2m] -> [E, 2m]; gate first.
@@ -152,13 +156,13 @@ Result<Expr> Pairs(const Expr& in) {
 Result<Expr> Experts(const std::string& op, const Expr& in) {
   if (op == "gate_up_pair") return Pairs(in);
   if (op == "id_E") return in;
+  if (op == "gate_up_E") return Halves(op, in, 1);
+  if (in->shape.size() != 3) return WrongShape(op, in->shape, "3 axes");
+  if (op == "gate_up_T") return Halves(op, in, 2, true);
   Expr matrix = in;
-  if (op.ends_with("_T")) {
-    if (in->shape.size() != 3) return WrongShape(op, in->shape, "3 axes");
+  if (op == "row_T") {
     CROSSDOCK_ASSIGN_OR_RETURN(matrix, expr::Transpose(in, {0, 2, 1}));
   }
-  if (op.starts_with("gate_up")) return Halves(op, matrix, 1);
-  if (matrix->shape.size() != 3) return WrongShape(op, in->shape, "3 axes");
   return expr::Shard(matrix, 2);
 }
 

@@ -45,6 +45,33 @@ constexpr Case kCases[] = {
     {"deepseek_v3", R"({"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 24, "moe_intermediate_size": 8, "n_routed_experts": 3,
       "n_shared_experts": 1, "first_k_dense_replace": 1, "kv_lora_rank": 6, "q_lora_rank": 7, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2, "v_head_dim": 5, "vocab_size": 50})",
      2 * 50 * 16 + 16 + 3 * (2 * 16 + 7 * 16 + 7 + 4 * 6 * 7 + 8 * 16 + 6 + 4 * 9 * 6 + 16 * 20) + 3 * 24 * 16 + 2 * (3 * 16 + 3 + 3 * 3 * 8 * 16 + 3 * 8 * 16)},
+    {"phi3", R"({"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24, "vocab_size": 50})",
+     2 * 50 * 16 + 16 + 3 * (2 * 16 + 2 * 16 * 16 + 2 * 8 * 16 + 3 * 24 * 16)},
+    {"glm4_moe", R"({"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 24, "moe_intermediate_size": 8,
+      "n_routed_experts": 3, "n_shared_experts": 2, "first_k_dense_replace": 1, "attention_bias": true, "use_qk_norm": true, "vocab_size": 50})",
+     2 * 50 * 16 + 16 + 3 * (2 * 16 + 2 * 32 * 16 + 2 * 16 * 16 + 32 + 2 * 16 + 2 * 8) + 3 * 24 * 16 + 2 * (3 * 16 + 3 + 3 * 3 * 8 * 16 + 3 * 16 * 16)},
+    {"gpt_oss", R"({"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 8, "num_local_experts": 3, "vocab_size": 50})",
+     2 * 50 * 16 + 16 + 2 * (2 * 16 + 2 * 32 * 16 + 2 * 16 * 16 + 32 + 2 * 16 + 16 + 4 + 3 * 16 + 3 + 3 * (16 * 16 + 16 + 8 * 16 + 16))},
+    {"minimax_m2", R"({"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 8, "num_local_experts": 3, "vocab_size": 50})",
+     2 * 50 * 16 + 16 + 2 * (2 * 16 + 2 * 32 * 16 + 2 * 16 * 16 + 32 + 16 + 3 * 16 + 3 + 3 * 3 * 8 * 16)},
+    {"ling2", R"({"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 24, "moe_intermediate_size": 8,
+      "num_experts": 3, "num_shared_experts": 1, "first_k_dense_replace": 1, "use_qk_norm": true, "vocab_size": 50})",
+     2 * 50 * 16 + 16 + 3 * (2 * 16 + 2 * 32 * 16 + 2 * 16 * 16 + 2 * 8) + 3 * 24 * 16 + 2 * (3 * 16 + 3 + 3 * 3 * 8 * 16 + 3 * 8 * 16)},
+    {"ling3", R"({"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "linear_head_dim": 4, "short_conv_kernel_size": 3, "layer_group_size": 2, "intermediate_size": 24,
+      "moe_intermediate_size": 8, "num_experts": 3, "num_shared_experts": 2, "first_k_dense_replace": 1, "kv_lora_rank": 6, "q_lora_rank": null, "qk_nope_head_dim": 4,
+      "qk_rope_head_dim": 2, "v_head_dim": 5, "vocab_size": 50})",
+     2 * 50 * 16 + 16 + 4 * 2 * 16 + 2 * (3 * 8 * 16 + 3 * 8 * 3 + 2 * 8 * 16 + 2 * 16 + 2 + 8 + 4 + 16 * 8) + 2 * (2 * 6 * 16 + 8 * 16 + 6 + 2 * 9 * 6 + 2 * 16 + 16 * 10) +
+         3 * 24 * 16 + 3 * (3 * 16 + 3 + 3 * 3 * 8 * 16 + 3 * 16 * 16)},
+    // Layer 1 of three has experts.
+    {"llama4", R"({"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 8, "intermediate_size_mlp": 24,
+      "num_local_experts": 3, "moe_layers": [1], "vocab_size": 50})",
+     2 * 50 * 16 + 16 + 3 * (2 * 16 + 2 * 32 * 16 + 2 * 16 * 16) + 2 * 3 * 24 * 16 + 3 * 16 + 3 * 3 * 8 * 16 + 3 * 8 * 16},
+    {"olmo3", R"({"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24, "vocab_size": 50})",
+     2 * 50 * 16 + 16 + 3 * (2 * 16 + 2 * 16 * 16 + 2 * 8 * 16 + 16 + 8 + 3 * 24 * 16)},
+    {"gemma2", R"({"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 24, "vocab_size": 50})",
+     2 * 50 * 16 + 16 + 3 * (4 * 16 + 2 * 32 * 16 + 2 * 16 * 16 + 3 * 24 * 16)},
+    {"gemma3", R"({"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 24, "vocab_size": 50})",
+     2 * 50 * 16 + 16 + 3 * (4 * 16 + 2 * 32 * 16 + 2 * 16 * 16 + 2 * 8 + 3 * 24 * 16)},
 };
 
 struct Form {

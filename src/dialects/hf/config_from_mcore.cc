@@ -19,10 +19,10 @@ Error Unsupported(std::string_view argument, const Value* found, std::string exp
 }
 
 /// Arguments that would change what the weights mean; absent or null is fine.
-Status CheckArchitecture(const Value& args) {
+Status CheckArchitecture(const family::FamilyFile& family, const Value& args) {
   const auto must_be = [&](std::string_view name, bool wanted) -> Status {
     const auto value = args.GetBool(name);
-    if (!value || *value == wanted) return OkStatus();
+    if (!value || *value == wanted || family.mcore_flags.contains(std::string(name))) return OkStatus();
     return Unsupported(name, args.Find(name), wanted ? "true" : "false");
   };
   CROSSDOCK_RETURN_IF_ERROR(must_be("rotary_interleaved", false));
@@ -35,7 +35,7 @@ Status CheckArchitecture(const Value& args) {
   if (const auto text = args.GetString("normalization"); text && *text != "RMSNorm") {
     return Unsupported("normalization", args.Find("normalization"), "RMSNorm");
   }
-  if (const auto percent = args.GetFloat("rotary_percent"); percent && *percent != 1.0) {
+  if (const auto percent = args.GetFloat("rotary_percent"); percent && *percent != 1.0 && !family.arguments.contains("rotary_percent")) {
     return Unsupported("rotary_percent", args.Find("rotary_percent"), "1.0");
   }
   return OkStatus();
@@ -61,12 +61,22 @@ Result<std::optional<std::int64_t>> WindowOf(const family::FamilyFile& family, c
   return std::optional<std::int64_t>(*(*sides)[0].as_int() + 1);
 }
 
-Result<Rope> RopeOf(const Value& args) {
+Result<Rope> RopeOf(const family::FamilyFile& family, const Value& args) {
   Rope rope;
   rope.theta = args.GetFloat("rotary_base");
-  if (const auto kind = args.GetString("position_embedding_type"); kind && *kind != "rope") {
+  const auto other = family.mcore_flags.find("position_embedding_type");
+  if (const auto kind = args.GetString("position_embedding_type"); kind && *kind != "rope" && (other == family.mcore_flags.end() || other->second != *kind)) {
     return Unsupported("position_embedding_type", args.Find("position_embedding_type"), "rope")
         .WithHint("this scaling of positions is unknown here");
+  }
+  if (args.GetString("position_embedding_type") == "yarn") {
+    constexpr std::pair<const char*, const char*> kFactors[] = {{"yarn_rotary_scaling_factor", "factor"}, {"yarn_original_max_position_embeddings", "original_max_position_embeddings"},
+                                                                {"yarn_beta_fast", "beta_fast"}, {"yarn_beta_slow", "beta_slow"}, {"yarn_mscale", "mscale"},
+                                                                {"yarn_mscale_all_dim", "mscale_all_dim"}, {"yarn_correction_range_round_to_int", "truncate"}};
+    rope.type = "yarn";
+    for (const auto& [argument, field] : kFactors) {
+      if (const Value* value = args.Find(argument); value != nullptr && !value->is_null()) rope.factors.Set(field, *value);
+    }
   }
   if (args.GetBool("use_rope_scaling").value_or(false)) {
     // The factors besides the first are constants in Megatron-Core's RotaryEmbedding.
@@ -94,11 +104,11 @@ void Copy(const Value& args, std::string_view from, std::string_view to, Value* 
 }  // namespace
 
 Result<Value> ConfigFromMcoreArgs(const family::FamilyFile& family, const Value& args) {
-  CROSSDOCK_RETURN_IF_ERROR(CheckArchitecture(args));
+  CROSSDOCK_RETURN_IF_ERROR(CheckArchitecture(family, args));
   const family::ModelConfig words{"mcore", args};
   CROSSDOCK_ASSIGN_OR_RETURN(const family::Letters letters, family::EvaluateLetters(family, words));
   CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> conditions, family::EvaluateConditions(family, words));
-  CROSSDOCK_ASSIGN_OR_RETURN(const Rope rope, RopeOf(args));
+  CROSSDOCK_ASSIGN_OR_RETURN(const Rope rope, RopeOf(family, args));
   Value config = Value::MakeDict();
   if (!family.architectures.empty()) {
     config.Set("architectures", Value::MakeList({Value(family.architectures[0])}));
@@ -116,6 +126,10 @@ Result<Value> ConfigFromMcoreArgs(const family::FamilyFile& family, const Value&
   Copy(args, "layernorm_epsilon", "rms_norm_eps", &config);
   Copy(args, "norm_epsilon", "rms_norm_eps", &config);
   WriteRope(rope, &config);
+  if (args.GetFloat("rotary_percent").value_or(1.0) != 1.0) {
+    SetPath(&config, "rope_parameters.partial_rotary_factor", *args.Find("rotary_percent"));
+    config.Set("partial_rotary_factor", *args.Find("rotary_percent"));
+  }
   CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::int64_t> window, WindowOf(family, args));
   if (window) config.Set("max_window_layers", Value(0));  // Qwen's first layers would else see everything
   config.Set("sliding_window", window ? Value(*window) : Value());  // MistralConfig's default is 4096, not none

@@ -106,12 +106,18 @@ Status CheckExpressible(const Value& args, const family::FamilyFile& family, con
     return value && *value != wanted ? value : std::nullopt;
   };
   if (const auto norm = other_text("normalization", "RMSNorm")) return Inexpressible(family, origin, "normalization", Printable(*norm), "another norm than RMSNorm");
-  if (const auto position = other_text("position_embedding_type", "rope")) {
+  const auto kind = family.mcore_flags.find("position_embedding_type");
+  if (const auto position = other_text("position_embedding_type", "rope"); position && (kind == family.mcore_flags.end() || kind->second != *position)) {
     return Inexpressible(family, origin, "position_embedding_type", Printable(*position), "another position embedding than rotary");
   }
   const bool latent = family.mcore_flags.contains("multi_latent_attention");  // which knows yarn
   if (const auto rope = other_text("rope_type", "rope"); rope && !(latent && *rope == "yarn")) return Inexpressible(family, origin, "rope_type", Printable(*rope), "a rotary scaling without a rule");
-  if (args.GetBool("swiglu") == false) return Inexpressible(family, origin, "swiglu", "False", "an MLP without a gate");
+  const auto gate = family.mcore_flags.find("swiglu");
+  const bool other_gate = gate != family.mcore_flags.end() && gate->second == "false";
+  if (args.GetBool("swiglu") == false && !other_gate) return Inexpressible(family, origin, "swiglu", "False", "an MLP without a gate");
+  if (family.mcore_flags.contains("rotary_interleaved") && args.GetBool("rotary_interleaved") == false) {
+    return Inexpressible(family, origin, "rotary_interleaved", "False", "pairs of q and k apart, where the hub has them side by side");
+  }
   for (std::string_view setting : {"num_experts", "mtp_num_layers"}) {
     const Value* value = args.Find(setting);
     if (setting == "num_experts" && family.letters.contains("experts")) continue;

@@ -18,7 +18,8 @@ constexpr std::array kArchitecture = {
     "swiglu", "squared_relu", "add_bias_linear", "add_qkv_bias", "qk_layernorm", "untie_embeddings_and_output_weights", "window_size",
     "attention_dropout", "hidden_dropout", "apply_query_key_layer_scaling", "softmax_scale", "tokenizer_type", "tokenizer_model",
     "rope_type", "rotary_scaling_factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
-    "moe_layer_freq"};
+    "moe_layer_freq", "window_attn_skip_freq", "yarn_rotary_scaling_factor", "yarn_original_max_position_embeddings", "yarn_beta_fast",
+    "yarn_beta_slow", "yarn_mscale", "yarn_mscale_all_dim", "yarn_correction_range_round_to_int"};
 
 /// Llama 3's rotary scaling as Megatron has it: these are constants there, only the factor is an argument.
 struct Llama3Constant {
@@ -52,24 +53,55 @@ bool SetLatentRope(const hf::Rope& rope, Value* args) {
   return true;
 }
 
-bool HasLatentAttention(const family::FamilyFile& family) {
-  const auto flag = family.mcore_flags.find("multi_latent_attention");
-  return flag != family.mcore_flags.end() && flag->second == "true";
+/// Whether the family file states this fact in [mcore].
+bool States(const family::FamilyFile& family, const std::string& flag, std::string_view value = "true") {
+  const auto found = family.mcore_flags.find(flag);
+  return found != family.mcore_flags.end() && found->second == value;
 }
 
-Status SetRope(const family::FamilyFile& family, const Value& config, Value* args) {
+bool HasLatentAttention(const family::FamilyFile& family) { return States(family, "multi_latent_attention"); }
+
+/// Yarn outside latent attention (megatron-core 0.19.2, GPTModel with position_embedding_type yarn).
+void SetYarn(const hf::Rope& rope, Value* args) {
+  args->Set("position_embedding_type", Value("yarn"));
+  args->Set("yarn_rotary_scaling_factor", Value(rope.factors.GetFloat("factor").value_or(1.0)));
+  args->Set("yarn_original_max_position_embeddings", Value(rope.factors.GetInt("original_max_position_embeddings").value_or(4096)));
+  args->Set("yarn_beta_fast", Value(rope.factors.GetFloat("beta_fast").value_or(32.0)));
+  args->Set("yarn_beta_slow", Value(rope.factors.GetFloat("beta_slow").value_or(1.0)));
+  for (const auto& [field, name] : {std::pair{"mscale", "yarn_mscale"}, std::pair{"mscale_all_dim", "yarn_mscale_all_dim"}}) {
+    const Value* value = rope.factors.Find(field);
+    args->Set(name, value != nullptr ? *value : Value());
+  }
+  args->Set("yarn_correction_range_round_to_int", Value(rope.factors.GetBool("truncate").value_or(true)));
+}
+
+/// The part of a head that is rotated: both places of transformers, or MiniMax's number of dimensions.
+double RotatedPart(const hf::Rope& rope, const family::Letters& letters, const Value& config) {
+  if (const auto part = rope.factors.GetFloat("partial_rotary_factor")) return *part;
+  if (const auto part = config.GetFloat("partial_rotary_factor")) return *part;
+  const std::optional<std::int64_t> rotated = config.GetInt("rotary_dim");
+  const auto size = letters.find("d");
+  if (rotated && *rotated > 0 && size != letters.end()) return static_cast<double>(*rotated) / static_cast<double>(size->second);
+  return 1.0;
+}
+
+Status SetRope(const family::FamilyFile& family, const family::Letters& letters, const Value& config, Value* args) {
   const hf::Rope rope = hf::ReadRope(config);
   args->Set("position_embedding_type", Value("rope"));
   args->Set("add_position_embedding", Value(true));
   args->Set("use_rotary_position_embeddings", Value(true));
   args->Set("rotary_base", WholeIfPossible(rope.theta.value_or(10000.0)));
-  args->Set("rotary_percent", Value(config.GetFloat("partial_rotary_factor").value_or(1.0)));
+  args->Set("rotary_percent", Value(RotatedPart(rope, letters, config)));
   args->Set("rotary_interleaved", Value(false));
   args->Set("use_rope_scaling", Value(false));
   args->Set("rope_scaling_factor", Value(8.0));  // Megatron's default
   args->Set("rotary_seq_len_interpolation_factor", Value());
   if (HasLatentAttention(family) && SetLatentRope(rope, args)) return OkStatus();
   if (rope.type == "default") return OkStatus();
+  if (rope.type == "yarn" && States(family, "position_embedding_type", "yarn")) {
+    SetYarn(rope, args);
+    return OkStatus();
+  }
   const std::optional<double> factor = rope.factors.GetFloat("factor");
   if (rope.type == "linear" && factor) {
     if (*factor != std::floor(*factor)) return NoArgument("Megatron takes only whole factors of a linear rotary scaling", Shown(rope.factors));
@@ -90,9 +122,12 @@ Status SetRope(const family::FamilyFile& family, const Value& config, Value* arg
   return OkStatus();
 }
 
-/// A sliding window of N tokens, the own one included, is N - 1 to the left in Megatron.
+/// A sliding window of N tokens, the own one included, is N - 1 to the left in Megatron; window_attn_skip_freq lists the layers
+/// that have it (1) where not all do.
 Status SetWindow(const family::FamilyFile& family, const Value& config, Value* args) {
   args->Set("window_size", Value());
+  const bool by_layer = family.arguments.contains("window_attn_skip_freq");
+  if (by_layer) args->Set("window_attn_skip_freq", Value());
   const std::optional<std::int64_t> window = config.GetInt("sliding_window");
   const bool by_flag = family.name.starts_with("qwen");  // Qwen names a window and leaves it off; Llama has none
   const bool used = by_flag ? config.GetBool("use_sliding_window").value_or(false) : family.name != "llama";
@@ -100,6 +135,13 @@ Status SetWindow(const family::FamilyFile& family, const Value& config, Value* a
   const Value* types = config.Find("layer_types");
   const ValueList* list = types != nullptr ? types->as_sequence() : nullptr;
   const bool mixed = list != nullptr && !list->empty() && std::any_of(list->begin(), list->end(), [&](const Value& v) { return !v.Equals(list->front()); });
+  if (mixed && by_layer) {
+    ValueList windowed;
+    for (const Value& type : *list) windowed.emplace_back(type.Equals(Value("sliding_attention")) ? 1 : 0);
+    args->Set("window_size", Value::MakeTuple({Value(*window - 1), Value(0)}));
+    args->Set("window_attn_skip_freq", Value::MakeList(std::move(windowed)));
+    return OkStatus();
+  }
   const bool partial = config.GetInt("max_window_layers").value_or(0) > 0;
   if (mixed || (by_flag && partial)) return NoArgument("Megatron's window_size holds for all layers alike", "a sliding window on some layers (use_sliding_window, max_window_layers)");
   if (list != nullptr && !list->empty() && list->front().Equals(Value("full_attention"))) return OkStatus();
@@ -107,11 +149,23 @@ Status SetWindow(const family::FamilyFile& family, const Value& config, Value* a
   return OkStatus();
 }
 
-Status CheckConfig(const Value& config) {
+/// Whether the family has rules for what a flag of config.json adds: a condition or an argument reads it, or all its linear
+/// layers have biases.
+bool ReadsFlag(const family::FamilyFile& family, const std::string& flag) {
+  const auto reads = [&](const auto& condition) {
+    const auto rule = condition.second.find("hf");
+    return rule != condition.second.end() && rule->second == flag;
+  };
+  const auto is_argument = [&](const auto& argument) { return argument.second == flag; };
+  return States(family, "add_bias_linear") || std::any_of(family.conditions.begin(), family.conditions.end(), reads) ||
+         std::any_of(family.arguments.begin(), family.arguments.end(), is_argument);
+}
+
+Status CheckConfig(const family::FamilyFile& family, const Value& config) {
   const std::string activation = config.GetString("hidden_act").value_or("silu");
   if (activation != "silu" && activation != "swish") return NoArgument("the rules know gated MLPs with silu only (hidden_act)", Printable(activation));
   for (const char* flag : {"attention_bias", "mlp_bias"}) {
-    if (config.GetBool(flag).value_or(false)) return NoArgument(fmt::format("the rules know no biases by {}", flag), fmt::format("{} = true", flag));
+    if (config.GetBool(flag).value_or(false) && !ReadsFlag(family, flag)) return NoArgument(fmt::format("the rules know no biases by {}", flag), fmt::format("{} = true", flag));
   }
   return OkStatus();
 }
@@ -122,6 +176,15 @@ bool Counts(const family::FamilyFile& family, const family::Model& model, const 
   if (letter == "ql") return holds("qlora");
   if (letter == "s" && family.conditions.contains("shared")) return holds("shared");
   return true;
+}
+
+/// no_rope_freq lists with 1 the layers without a rotary embedding, transformers' no_rope_layers with 0.
+void SetUnrotatedLayers(const family::FamilyFile& family, const Value& config, Value* args) {
+  const Value* layers = config.Find("no_rope_layers");
+  if (!family.arguments.contains("no_rope_freq") || layers == nullptr || layers->as_sequence() == nullptr) return;
+  ValueList unrotated;
+  for (const Value& rotated : *layers->as_sequence()) unrotated.emplace_back(rotated.Equals(Value(0)) ? 1 : 0);
+  args->Set("no_rope_freq", Value::MakeList(std::move(unrotated)));
 }
 
 /// moe_layer_freq: 1 where all layers have experts, else a list of 0 and 1, which makes Megatron number its layers.
@@ -139,7 +202,7 @@ void SetExpertLayers(const family::Model& model, Value* args) {
 
 Result<Value> FromHf(const family::FamilyFile& family, const family::Model& model, const Value& config) {
   const family::Letters& letters = model.letters;
-  CROSSDOCK_RETURN_IF_ERROR(CheckConfig(config));
+  CROSSDOCK_RETURN_IF_ERROR(CheckConfig(family, config));
   Value args = Value::MakeDict();
   for (const auto& [letter, rule] : family.letters) {
     const auto places = rule.paths.find("mcore");
@@ -158,12 +221,13 @@ Result<Value> FromHf(const family::FamilyFile& family, const family::Model& mode
       args.Set(name, *value);
     }
   }
+  SetUnrotatedLayers(family, config, &args);
   SetExpertLayers(model, &args);
   if (const std::optional<std::int64_t> length = config.GetInt("max_position_embeddings")) {
     args.Set("max_position_embeddings", Value(*length));
     args.Set("seq_length", Value(*length));
   }
-  CROSSDOCK_RETURN_IF_ERROR(SetRope(family, config, &args));
+  CROSSDOCK_RETURN_IF_ERROR(SetRope(family, letters, config, &args));
   CROSSDOCK_RETURN_IF_ERROR(SetWindow(family, config, &args));
   const double epsilon = config.GetFloat("rms_norm_eps").value_or(1e-6);
   args.Set("normalization", Value("RMSNorm"));
@@ -172,7 +236,9 @@ Result<Value> FromHf(const family::FamilyFile& family, const family::Model& mode
   const bool untied = std::find(model.conditions.begin(), model.conditions.end(), "untied") != model.conditions.end();
   args.Set("untie_embeddings_and_output_weights", Value(untied));
   args.Set("swiglu", Value(true));
-  for (const char* off : {"squared_relu", "add_bias_linear", "add_qkv_bias", "qk_layernorm", "apply_query_key_layer_scaling"}) args.Set(off, Value(false));
+  for (const char* off : {"squared_relu", "add_bias_linear", "add_qkv_bias", "qk_layernorm", "apply_query_key_layer_scaling"}) {
+    if (args.GetBool(off) == std::nullopt) args.Set(off, Value(false));
+  }
   args.Set("attention_dropout", Value(0.0));
   args.Set("hidden_dropout", Value(0.0));
   args.Set("tokenizer_type", Value());   // a run names its own: where the tokenizer will lie is not known here
@@ -202,7 +268,9 @@ Result<Value> ArgsFromConfig(const family::FamilyFile& family, const family::Mod
   } else {
     CROSSDOCK_ASSIGN_OR_RETURN(args, FromHf(family, model, config.values));
   }
-  for (const auto& [flag, text] : family.mcore_flags) args.Set(flag, ParseArgument(text));
+  for (const auto& [flag, text] : family.mcore_flags) {
+    if (flag != "position_embedding_type") args.Set(flag, ParseArgument(text));  // yarn only where the model says so
+  }
   for (const char* off : {"apply_layernorm_1p", "layernorm_zero_centered_gamma"}) args.Set(off, Value(false));
   args.Set("mtp_num_layers", Value());
   if (!model.letters.contains("experts")) args.Set("num_experts", Value());

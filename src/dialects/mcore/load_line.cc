@@ -85,6 +85,9 @@ std::string LoadFlags(const Value& args) {
   flags += UnreadFlags(args);
   const Value* window = args.Find("window_size");
   if (window != nullptr && window->as_sequence() != nullptr) flags += " --window-size " + Window(*window);
+  if (const Value* skip = args.Find("window_attn_skip_freq"); skip != nullptr && skip->as_sequence() != nullptr) {
+    flags += fmt::format(" --window-attn-skip-freq '([{}])'", Window(*skip));
+  }
   return flags + LayoutFlags(args);
 }
 

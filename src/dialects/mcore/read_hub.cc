@@ -257,7 +257,8 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   hub.load_hint = LoadLine(source.root, source.root, StoredStateOf(source, IsRelease(source)));
   hub.notices = std::move(chosen.notices);
   if (std::optional<std::string> notice = IterationNotice(source)) hub.notices.push_back(*std::move(notice));
-  if (args != nullptr && IsInterleaved(*args)) {
+  const auto pairs = chosen.family->mcore_flags.find("rotary_interleaved");  // the hub itself has pairs
+  if (args != nullptr && IsInterleaved(*args) && pairs == chosen.family->mcore_flags.end()) {
     CROSSDOCK_RETURN_IF_ERROR(UndoInterleaving(*args, &hub.tensors));
     if (chosen.config.words == "mcore") chosen.config.values.Set("rotary_interleaved", Value(false));
     hub.notices.emplace_back("the checkpoint was trained with rotary_interleaved: the rows of q and k are taken in the hub's order, pairs apart");

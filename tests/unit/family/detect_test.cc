@@ -29,8 +29,13 @@ TEST(DetectTest, ByArchitectureOrModelType) {
 
 TEST(DetectTest, UnknownArchitecturesAreRefusedWithTheList) {
   EXPECT_THAT(DetectByConfig(Config(R"({"architectures": ["GPT2LMHeadModel"]})"), All()),
-              IsError(ErrorCode::kUnsupported, AllOf(HasSubstr("LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM"), HasSubstr("Qwen3ForCausalLM"))));
+              IsError(ErrorCode::kUnsupported, AllOf(HasSubstr("LlamaForCausalLM, MiniMaxM2ForCausalLM, MistralForCausalLM, MixtralForCausalLM"), HasSubstr("Qwen3ForCausalLM"))));
   EXPECT_THAT(DetectByConfig(Config("{}"), All()), IsError(ErrorCode::kUnsupported, HasSubstr("--rules")));
+}
+
+TEST(DetectTest, TheArchitectureCountsBeforeTheModelType) {
+  ASSERT_OK_AND_ASSIGN(const FamilyFile* kimi, DetectByConfig(Config(R"({"architectures": ["DeepseekV3ForCausalLM"], "model_type": "kimi_k2"})"), All()));
+  EXPECT_EQ(kimi->name, "deepseek_v3");
 }
 
 TEST(DetectTest, TwoMatchesAskForTheFamily) {
