@@ -87,6 +87,18 @@ Result<Letters> EvaluateLetters(const FamilyFile& family, const ModelConfig& con
       letters[*letter] = *value;
       letter = open.erase(letter);
     }
+    const auto circular = [&](const std::string& letter) {
+      const Result<Formula> formula = ParseFormula(family.letters.at(letter).fallback);
+      const std::vector<std::string> names = formula ? NamesOf(*formula) : std::vector<std::string>();
+      return !names.empty() && std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+        return name != letter && (letters.contains(name) || std::find(open.begin(), open.end(), name) != open.end());
+      });
+    };
+    if (open.size() == before && std::all_of(open.begin(), open.end(), circular)) {
+      // Each follows from another one and none is said: the model lacks what they measure, and no row with them counts.
+      for (const std::string& letter : open) letters[letter] = 1;
+      return letters;
+    }
     if (open.size() == before) return NoValue(family, open.front(), family.letters.at(open.front()), config);
   }
   return letters;

@@ -35,7 +35,7 @@ CASES = {
                                                    attention_chunk_size=16, no_rope_layers=[1, 0, 1]), {}),
     "kimi_k2": ("deepseek_v3", "DeepseekV3", {key: value for key, value in (_EXPERTS | _MLA | dict(num_key_value_heads=4)).items() if key != "head_dim"},
                 {"model_type": "kimi_k2"}),
-    "moonlight": ("deepseek_v3", "DeepseekV3", {key: value for key, value in (_EXPERTS | _MLA | dict(num_key_value_heads=4, q_lora_rank=None)).items() if key != "head_dim"}, {}),
+    "moonlight": ("deepseek_v3", "DeepseekV3", {key: value for key, value in (_EXPERTS | _MLA | dict(num_key_value_heads=4, q_lora_rank=None, n_shared_experts=2)).items() if key != "head_dim"}, {}),
 }
 # Hugging Face names only; settings as above.
 HF_ONLY = {
@@ -178,3 +178,56 @@ def test_another_bias_than_the_family_has_is_refused(source, tmp_path):
     path = tmp_path / "biased" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"attention_bias": True}))
     tool.refused(tool.convert(tmp_path / "biased", tmp_path / "megatron", "--to", "megatron", expect=3), "attention_bias")
+
+
+def _ling2(directory):
+    """transformers has no class for Ling 2: names and shapes as its authors' files have them."""
+    import safetensors.torch
+    config = _EXPERTS | dict(architectures=["BailingMoeV2ForCausalLM"], model_type="bailing_moe_v2", moe_intermediate_size=12, num_experts=6, num_shared_experts=2, first_k_dense_replace=1,
+                             n_group=2, topk_group=1, use_qk_norm=True, use_qkv_bias=True, partial_rotary_factor=0.5, rope_theta=600000.0, rms_norm_eps=1e-6, routed_scaling_factor=2.5,
+                             norm_topk_prob=True, hidden_act="silu", dtype="bfloat16")
+    shapes = {"model.word_embeddings.weight": (307, 40), "model.norm.weight": (40,), "lm_head.weight": (307, 40)}
+
+    def mlp(prefix, size):
+        shapes.update({prefix + "gate_proj.weight": (size, 40), prefix + "up_proj.weight": (size, 40), prefix + "down_proj.weight": (40, size)})
+
+    for layer in range(3):
+        at = f"model.layers.{layer}."
+        shapes |= {at + "input_layernorm.weight": (40,), at + "post_attention_layernorm.weight": (40,), at + "attention.query_key_value.weight": (48, 40),
+                   at + "attention.query_key_value.bias": (48,), at + "attention.query_layernorm.weight": (6,), at + "attention.key_layernorm.weight": (6,),
+                   at + "attention.dense.weight": (40, 24)}
+        if layer == 0:
+            mlp(at + "mlp.", 28)
+            continue
+        shapes |= {at + "mlp.gate.weight": (6, 40), at + "mlp.gate.expert_bias": (6,)}
+        mlp(at + "mlp.shared_experts.", 24)
+        for expert in range(6):
+            mlp(f"{at}mlp.experts.{expert}.", 12)
+    directory.mkdir()
+    tensors = {name: fill("ling2:" + name, shape, torch.float32 if name.endswith("expert_bias") else torch.bfloat16) for name, shape in shapes.items()}
+    safetensors.torch.save_file(tensors, directory / "model.safetensors", {"format": "pt"})
+    (directory / "config.json").write_text(json.dumps(config))
+    return config
+
+
+@pytest.mark.parametrize("layout", WITH_EXPERTS)
+def test_ling2_there_and_back(tmp_path, layout):
+    config = _ling2(tmp_path / "source")
+    tool.convert(tmp_path / "source", tmp_path / "megatron", "--to", "megatron", *WITH_EXPERTS[layout])
+    tool.convert(tmp_path / "megatron", tmp_path / "hf", "--to", "hf")
+    assert_same(read_directory(tmp_path / "hf")[0], read_directory(tmp_path / "source")[0])
+    assert json.loads((tmp_path / "hf" / "config.json").read_text()).items() >= config.items()
+    key = _megatron_tensors(tool.step_of(tmp_path / "megatron"))
+    assert key["decoder.layers.1.mlp.router.expert_bias"].dtype == torch.float32 and key["decoder.layers.1.mlp.experts.experts.linear_fc1.weight"].shape == (6, 24, 40)
+
+
+@pytest.mark.parametrize("case", ["phi3", "glm4_moe", "gpt_oss", "minimax_m2", "llama4", "moonlight"])
+def test_from_the_arguments_and_a_template(source, tmp_path, case):
+    """As from a trainer that keeps no config.json: the arguments say the sizes, a template the rest."""
+    import shutil
+    directory, tensors, config = source(case)
+    tool.convert(directory, tmp_path / "megatron", "--to", "megatron", "--tp", 2)
+    shutil.rmtree(tool.step_of(tmp_path / "megatron") / "hf")
+    tool.convert(tmp_path / "megatron", tmp_path / "hf", "--to", "hf", "--hf-template", directory)
+    assert_same(read_directory(tmp_path / "hf")[0], tensors)
+    assert torch.equal(models.logits(tmp_path / "hf"), models.logits(directory))

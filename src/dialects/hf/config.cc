@@ -103,6 +103,7 @@ class Patcher {
     }
     const Value* types = result_.config.Find("layer_types");
     if (types == nullptr || types->as_sequence() == nullptr) return;
+    if (const Value* own = own_.Find("layer_types")) return result_.config.Set("layer_types", *own);
     result_.config.Set("layer_types", Value::MakeList(ValueList(types->as_sequence()->size(), Value("sliding_attention"))));
   }
 

@@ -3,6 +3,8 @@
 /// and 5.24 (LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config), which both read the result.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "dialects/hf/config.h"
 #include "dialects/hf/config_patch.h"
 #include "dialects/hf/rope.h"
@@ -52,13 +54,31 @@ Result<std::optional<std::int64_t>> WindowOf(const family::FamilyFile& family, c
   if (!pair || *(*sides)[0].as_int() < 0 || *(*sides)[0].as_int() > kMaxWindow || *(*sides)[1].as_int() != 0) {
     return Unsupported("window_size", window, "(N, 0): N tokens before the own one, none behind it");
   }
-  if (const Value* skip = args.Find("window_attn_skip_freq"); skip != nullptr && !skip->is_null()) {
+  const bool by_layer = family.arguments.contains("window_attn_skip_freq");
+  if (const Value* skip = args.Find("window_attn_skip_freq"); skip != nullptr && !skip->is_null() && !by_layer) {
     return Unsupported("window_attn_skip_freq", skip, "absent: a window on all layers alike");
   }
-  if (family.name != "mistral" && !family.name.starts_with("qwen")) {
+  if (family.name != "mistral" && family.name != "phi3" && !family.name.starts_with("qwen") && !by_layer) {
     return Unsupported("window_size", window, "absent").WithHint("Mistral's tensors are those of Llama: name that family with `--family mistral`");
   }
   return std::optional<std::int64_t>(*(*sides)[0].as_int() + 1);
+}
+
+/// Which layers have the window: N means that each N-th has none, a list has 1 for those with it (megatron-core 0.19.2,
+/// is_layer_window_attention).
+Result<Value> LayerTypes(const Value& args, std::int64_t layers) {
+  const Value* skip = args.Find("window_attn_skip_freq");
+  const ValueList* list = skip != nullptr ? skip->as_sequence() : nullptr;
+  const std::int64_t* every = skip != nullptr ? skip->as_int() : nullptr;
+  const bool fits = list != nullptr ? static_cast<std::int64_t>(list->size()) == layers : skip == nullptr || skip->is_null() || (every != nullptr && *every > 0);
+  if (!fits) return Unsupported("window_attn_skip_freq", skip, fmt::format("a number above 0, or a list of {}", layers));
+  ValueList types;
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    bool windowed = every == nullptr || (layer + 1) % *every != 0;
+    if (list != nullptr) windowed = !(*list)[static_cast<std::size_t>(layer)].Equals(Value(0));
+    types.emplace_back(windowed ? "sliding_attention" : "full_attention");
+  }
+  return Value::MakeList(std::move(types));
 }
 
 Result<Rope> RopeOf(const family::FamilyFile& family, const Value& args) {
@@ -97,6 +117,17 @@ Result<Rope> RopeOf(const family::FamilyFile& family, const Value& args) {
   return rope;
 }
 
+/// config.json's attention_bias: where a condition of the family reads it, or all linear layers have biases. Other families with biases
+/// on q, k, v have them without being told.
+bool SaysBias(const family::FamilyFile& family, const std::vector<std::string>& conditions) {
+  for (const auto& [word, rules] : family.conditions) {
+    const auto rule = rules.find("hf");
+    if (rule != rules.end() && rule->second == "attention_bias") return std::find(conditions.begin(), conditions.end(), word) != conditions.end();
+  }
+  const auto all = family.mcore_flags.find("add_bias_linear");
+  return all != family.mcore_flags.end() && all->second == "true";
+}
+
 void Copy(const Value& args, std::string_view from, std::string_view to, Value* config) {
   if (const Value* value = args.Find(from); value != nullptr && !value->is_null()) config->Set(to, *value);
 }
@@ -113,7 +144,7 @@ Result<Value> ConfigFromMcoreArgs(const family::FamilyFile& family, const Value&
   if (!family.architectures.empty()) {
     config.Set("architectures", Value::MakeList({Value(family.architectures[0])}));
   }
-  config.Set("attention_bias", Value(false));  // the families with biases on q, k, v have them without being told
+  config.Set("attention_bias", Value(SaysBias(family, conditions)));
   Copy(args, "attention_dropout", "attention_dropout", &config);
   config.Set("hidden_act", Value("silu"));
   Copy(args, "init_method_std", "initializer_range", &config);
@@ -131,6 +162,10 @@ Result<Value> ConfigFromMcoreArgs(const family::FamilyFile& family, const Value&
     config.Set("partial_rotary_factor", *args.Find("rotary_percent"));
   }
   CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::int64_t> window, WindowOf(family, args));
+  if (window && family.arguments.contains("window_attn_skip_freq")) {
+    CROSSDOCK_ASSIGN_OR_RETURN(Value types, LayerTypes(args, letters.at("layers")));
+    config.Set("layer_types", std::move(types));
+  }
   if (window) config.Set("max_window_layers", Value(0));  // Qwen's first layers would else see everything
   config.Set("sliding_window", window ? Value(*window) : Value());  // MistralConfig's default is 4096, not none
   const bool untied = std::find(conditions.begin(), conditions.end(), "untied") != conditions.end();
