@@ -369,12 +369,12 @@ class Converter {
 
   Result<LegacyShard> Shard(const LocalParameter& parameter, std::int32_t index) {
     const Entry& entry = EntryAt(index);
-    LegacyDivision ranks{layout_.ranks_per_stage(), rank_.tensor, 0};
+    int rank = rank_.tensor, first = 0;
     LegacyPart part = parameter.part;
     if (part.expert >= 0) {
       part.expert += rank_.expert * parameter.experts;
-      ranks.first = rank_.expert * layout_.expert_tp();
-      ranks.rank = ranks.first + rank_.within;
+      first = rank_.expert * layout_.expert_tp();
+      rank = first + rank_.within;
     }
     // Every rank asks for a layer: a stack of all layers is walked once.
     CROSSDOCK_ASSIGN_OR_RETURN(const expr::Expr layer, Known(index, global_.exprs[static_cast<std::size_t>(index)], {part.layer, -1}));
@@ -382,7 +382,10 @@ class Converter {
     if (part.expert >= 0) {
       CROSSDOCK_ASSIGN_OR_RETURN(whole, PartOf(layer, {-1, part.expert}));
     }
-    if (!DividedRows(entry.name)) return ShardOf(entry, whole, ranks, part);
+    if (!DividedRows(entry.name)) {
+      const auto [chunks, fresh] = chunks_.try_emplace(index, entry, layout_.ranks_per_stage(), part.layer >= 0);
+      return ShardOf(chunks->second, whole, rank, first, part);
+    }
     Box box = Box::Whole(whole->shape);
     if (box.sizes.empty() || box.sizes[0] % layout_.tp != 0) {
       return MakeError(ErrorCode::kUsage, "Megatron's own layers divide this projection among the tensor-parallel ranks").WithTensor(entry.name)
@@ -456,6 +459,7 @@ class Converter {
   bool has_experts_ = false;
   std::map<std::string, Source> sources_;   // by model key
   std::map<std::pair<std::int32_t, std::int64_t>, expr::Expr> layer_exprs_;
+  std::map<std::int32_t, ChunksByRank> chunks_;
   layout::StageMap stages_;
   TargetState out_;
   std::vector<std::pair<Entry, expr::Expr>> made_;

@@ -24,14 +24,14 @@ TEST(LegacyShards, GateAndUpOfARankAreJoined) {
   // Two tensor ranks on the second of two stages: shards 2 and 3. Listed in any order.
   const Entry entry = MakeEntry({8, 3}, {{{{4, 0}, {2, 3}}, 2}, {{{0, 0}, {2, 3}}, 2}, {{{2, 0}, {2, 3}}, 3}, {{{6, 0}, {2, 3}}, 3}});
   const expr::Expr leaf = expr::Leaf(0, DType::kBF16, {8, 3});
-  EXPECT_EQ(Text(ShardOf(entry, leaf, {2, 0, 0}, {})), "[4, 3] concat(slice[0:2, 0:3](0), slice[4:6, 0:3](0); axis 0)");
-  EXPECT_EQ(Text(ShardOf(entry, leaf, {2, 1, 0}, {})), "[4, 3] concat(slice[2:4, 0:3](0), slice[6:8, 0:3](0); axis 0)");
+  EXPECT_EQ(Text(ShardOf(ChunksByRank(entry, 2, false), leaf, 0, 0, {})), "[4, 3] concat(slice[0:2, 0:3](0), slice[4:6, 0:3](0); axis 0)");
+  EXPECT_EQ(Text(ShardOf(ChunksByRank(entry, 2, false), leaf, 1, 0, {})), "[4, 3] concat(slice[2:4, 0:3](0), slice[6:8, 0:3](0); axis 0)");
 }
 
 TEST(LegacyShards, WhatOneRankHoldsIsEveryRanks) {
   const Entry entry = MakeEntry({5}, {{{{0}, {5}}, 2}});
   const expr::Expr leaf = expr::Leaf(0, DType::kBF16, {5});
-  EXPECT_EQ(Text(ShardOf(entry, leaf, {2, 1, 0}, {})), "[5] 0");
+  EXPECT_EQ(Text(ShardOf(ChunksByRank(entry, 2, false), leaf, 1, 0, {})), "[5] 0");
 }
 
 TEST(LegacyShards, PicksALayer) {
@@ -39,10 +39,20 @@ TEST(LegacyShards, PicksALayer) {
   const expr::Expr leaf = expr::Leaf(0, DType::kBF16, {2, 4, 3});
   ASSERT_OK_AND_ASSIGN(const expr::Expr one, PartOf(leaf, {1, -1}));
   EXPECT_EQ(one->shape, (Shape{4, 3}));
-  ASSERT_OK_AND_ASSIGN(const LegacyShard shard, ShardOf(entry, one, {2, 1, 0}, {1, -1}));
+  ASSERT_OK_AND_ASSIGN(const LegacyShard shard, ShardOf(ChunksByRank(entry, 2, true), one, 1, 0, {1, -1}));
   EXPECT_EQ(shard.shape, (Shape{2, 3}));
   EXPECT_THAT(expr::Describe(shard.expr), HasSubstr("1:2"));
-  EXPECT_THAT(ShardOf(entry, one, {2, 1, 0}, {2, -1}), IsError(ErrorCode::kUnsupported, HasSubstr("no rank holds")));
+  EXPECT_THAT(ShardOf(ChunksByRank(entry, 2, true), one, 1, 0, {2, -1}), IsError(ErrorCode::kUnsupported, HasSubstr("no rank holds")));
+}
+
+TEST(LegacyShards, OfAJoinTheOneInputIsTaken) {
+  const expr::Expr a = expr::Leaf(0, DType::kBF16, {3, 4});
+  const expr::Expr b = expr::Leaf(1, DType::kBF16, {2, 4});
+  ASSERT_OK_AND_ASSIGN(const expr::Expr joined, expr::Concat({a, b}, 0));
+  for (const auto& [layer, text] : {std::pair{2, "reshape[4](slice[2:3, 0:4](0))"}, {3, "reshape[4](slice[0:1, 0:4](1))"}, {4, "reshape[4](slice[1:2, 0:4](1))"}}) {
+    ASSERT_OK_AND_ASSIGN(const expr::Expr one, PartOf(joined, {layer, -1}));
+    EXPECT_EQ(expr::Describe(one), text);
+  }
 }
 
 TEST(LegacyShards, PicksAnExpertOfALayer) {
@@ -51,10 +61,10 @@ TEST(LegacyShards, PicksAnExpertOfALayer) {
   const expr::Expr leaf = expr::Leaf(0, DType::kBF16, {1, 2, 4});
   ASSERT_OK_AND_ASSIGN(const expr::Expr one, PartOf(leaf, {0, 1}));
   EXPECT_EQ(one->shape, (Shape{4}));
-  ASSERT_OK_AND_ASSIGN(const LegacyShard shard, ShardOf(entry, one, {4, 3, 2}, {0, 1}));
+  ASSERT_OK_AND_ASSIGN(const LegacyShard shard, ShardOf(ChunksByRank(entry, 4, true), one, 3, 2, {0, 1}));
   EXPECT_EQ(shard.shape, (Shape{2}));
   EXPECT_EQ(expr::Describe(shard.expr), "slice[2:4](reshape[4](slice[1:2, 0:4](reshape[2, 4](0))))");
-  EXPECT_THAT(ShardOf(entry, one, {4, 1, 0}, {0, 1}), IsError(ErrorCode::kUnsupported, HasSubstr("no rank holds")));
+  EXPECT_THAT(ShardOf(ChunksByRank(entry, 4, true), one, 1, 0, {0, 1}), IsError(ErrorCode::kUnsupported, HasSubstr("no rank holds")));
 }
 
 }  // namespace
