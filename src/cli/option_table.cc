@@ -75,6 +75,8 @@ constexpr std::array kTable = {
     Flag("no-rng", "no-load-rng", kConverting, "leave the random number state behind"),
     Flag("require-optim", "", kConvert | kPlan | kManifest, "fail when no optimizer state was carried"),
     One("params-from", "", "model|master", kConverting, "which copy becomes the parameters; default model"),
+    One("mtp", "", "keep|drop", kConverting, "layers of multi-token prediction; default keep"),
+    One("experts", "", "single|fused", kConverting, "how experts are stored under Hugging Face names; default: as the template, else as released"),
     Many("set", "", "ARG=VALUE", kConverting, "an argument that the target must store and the source lacks (repeatable)"),
     One("hf-template", "origin-hf-dir hf-config", "DIR", kReading, "where config.json, tokenizer and names come from"),
     One("family", "model-name", "NAME", kReading, "override the detected family"),
@@ -121,8 +123,6 @@ constexpr std::array kTable = {
     Later("scale-fmt", "", Arity::kOne, ""),
     Later("check-tp", "", Arity::kOne, ""),
     Later("muon-momentum", "", Arity::kOne, ""),
-    Later("mtp", "", Arity::kOne, "keep"),
-    Later("experts", "", Arity::kOne, ""),
     Later("no-commit-marker", "", Arity::kFlag, "false"),
     Later("compression", "", Arity::kOne, "none"),
 };

@@ -17,6 +17,7 @@ SourceRequest RequestOf(const ConvertOptions& options) {
   request.rules = options.rules;
   request.hf_template = options.hf_template;
   request.no_optim = options.no_optim;
+  request.drop_mtp = options.mtp == "drop";
   request.allow = options.allow;
   return request;
 }

@@ -64,6 +64,8 @@ std::vector<std::string> RequestWords(const ConvertOptions& options) {
   words.Flag("--no-optim", options.no_optim);
   words.Flag("--no-rng", options.no_rng);
   words.Unless("--params-from", options.params_from, usual.params_from);
+  words.Unless("--mtp", options.mtp, usual.mtp);
+  words.Unless("--experts", options.experts, usual.experts);
   words.Unless("--for", options.consumer, usual.consumer);
   words.Say("--iteration", options.iteration);
   words.Flag("--release", options.release);

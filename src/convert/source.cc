@@ -11,6 +11,7 @@
 #include "crossdock/nearest.h"
 #include "dialects/hf/config_check.h"
 #include "dialects/hf/hf_dialect.h"
+#include "dialects/hf/mtp.h"
 #include "dialects/mcore/mcore_dialect.h"
 #include "family/detect.h"
 #include "formats/safetensors/safetensors.h"
@@ -104,15 +105,15 @@ Status CompareChunk(const Source& source, std::pair<std::int32_t, std::int32_t> 
 }
 
 /// Compares two stored tensors, chunk by chunk.
-Status CompareStored(const Source& source, std::int32_t a, std::int32_t b, const char* who, const char* hint, std::int64_t memory) {
+Status CompareStored(const Source& source, std::int32_t a, std::int32_t b, std::string differ, std::string_view hint, std::int64_t memory) {
   const Catalog& catalog = source.reader->catalog();
   const Entry& x = catalog.entries[static_cast<std::size_t>(a)];
   const Entry& y = catalog.entries[static_cast<std::size_t>(b)];
-  const Error unequal = MakeError(ErrorCode::kCorrupt, fmt::format("{} the head to the embedding, but the two differ", who))
+  const Error unequal = MakeError(ErrorCode::kCorrupt, std::move(differ))
                             .WithPath(catalog.root)
                             .WithTensor(y.name)
                             .WithExpected(fmt::format("the same as `{}`", Printable(x.name)))
-                            .WithHint(hint);
+                            .WithHint(std::string(hint));
   if (x.dtype != y.dtype || x.shape != y.shape) {
     return Error(unequal).WithFound(
         fmt::format("{} {} against {} {}", DTypeName(y.dtype), ToString(y.shape), DTypeName(x.dtype), ToString(x.shape)));
@@ -164,6 +165,14 @@ Result<Template> ReadTemplate(io::Storage& storage, const std::string& path) {
   return out;
 }
 
+void ReadShapes(io::Storage& storage, Template* reference) {
+  const auto found = formats::Recognise(storage, reference->dir, std::nullopt, Kind::kHf);
+  if (!found) return;
+  const auto reader = formats::Open(storage, *found);
+  if (!reader) return;
+  for (const Entry& entry : (*reader)->catalog().entries) reference->shapes[entry.name] = entry.shape;
+}
+
 Result<Source> OpenSource(io::Storage& storage, const SourceRequest& request) {
   Source source;
   source.label = request.path;
@@ -203,6 +212,10 @@ Status ReadSourceHub(const SourceRequest& request, Source* source) {
   Result<dialects::HubState> hub = ReadHub(request, wanted, *source);
   if (!hub) return at_root(std::move(hub).error());
   source->hub = std::move(hub).value();
+  if (source->reference && source->hub.family != nullptr && !source->hub.family->spellings.empty() && !source->reference->order.empty()) {
+    ReadShapes(*source->storage, &*source->reference);
+  }
+  if (request.drop_mtp) CROSSDOCK_RETURN_IF_ERROR(dialects::hf::DropMtp(&source->hub));
   if (request.no_optim) DropOptimizer(&source->hub);
   return CheckMoments(&source->hub);
 }
@@ -216,12 +229,17 @@ Result<Source> OpenAndRead(io::Storage& storage, const SourceRequest& request) {
 Status CheckTiedPair(const Source& source, std::int64_t memory) {
   Status equal = OkStatus();
   if (source.hub.tied) {
-    equal = CompareStored(source, source.hub.tied->embedding, source.hub.tied->head, "config.json ties",
+    equal = CompareStored(source, source.hub.tied->embedding, source.hub.tied->head, "config.json ties the head to the embedding, but the two differ",
                           "set `tie_word_embeddings` to false in config.json if both are meant", memory);
   }
   for (std::size_t i = 0; equal && source.view && i < source.view->copies.size(); ++i) {
     const dialects::TiedPair& copy = source.view->copies[i];
-    equal = CompareStored(source, copy.embedding, copy.head, "the arguments tie", "the last stage's copy is stale: save the run again", memory);
+    equal = CompareStored(source, copy.embedding, copy.head, "the arguments tie the head to the embedding, but the two differ", "the last stage's copy is stale: save the run again", memory);
+  }
+  for (const dialects::HubCopy& copy : source.hub.copies) {
+    if (!equal || copy.entry < 0 || copy.original < 0) continue;
+    equal = CompareStored(source, copy.original, copy.entry, fmt::format("`{}` repeats `{}` in this family, but the two differ", copy.name, copy.of),
+                          "`--mtp drop` leaves these layers behind", memory);
   }
   return std::move(equal).WithContext("comparing tied tensors");
 }

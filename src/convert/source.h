@@ -25,6 +25,7 @@ struct Template {
   std::string dir;
   std::optional<family::ModelConfig> config;
   std::vector<std::string> order;
+  std::map<std::string, Shape> shapes;                   ///< of the weights, where ReadShapes was asked for them
   std::vector<SideFile> side_files;
 };
 
@@ -34,6 +35,7 @@ struct SourceRequest {
   std::optional<StepChoice> step;
   std::optional<std::string> family, rules, hf_template;
   bool no_optim = false;
+  bool drop_mtp = false;
   std::vector<std::string> allow;
   bool allow_missing = false;                            ///< the second side of a comparison
 };
@@ -57,6 +59,10 @@ struct Source {
 /// The family that --family or --rules names, or null; a file of the user's goes to `source`, which owns it.
 [[nodiscard]] Result<const family::FamilyFile*> WantedFamily(const SourceRequest& request, Source* source);
 
+/// Fills `shapes` from the headers of the template's weights; leaves it empty where they are not there or cannot be read: what only
+/// they can tell is then refused where it matters.
+void ReadShapes(io::Storage& storage, Template* reference);
+
 /// Recognises and opens; the hub is not read yet.
 [[nodiscard]] Result<Source> OpenSource(io::Storage& storage, const SourceRequest& request);
 /// Fills `source->hub`. Apart from OpenSource, as `inspect` and resharding can do without.
@@ -65,7 +71,7 @@ struct Source {
 [[nodiscard]] Result<Source> OpenAndRead(io::Storage& storage, const SourceRequest& request);
 
 /// Where config.json says that head and embedding are tied and the file holds both, they must be equal, for only
-/// one of them will be carried. Reads both in tiles. kCorrupt names the first element that differs.
+/// one of them will be carried. So must the copies that a family declares. Reads both in tiles. kCorrupt names the first element that differs.
 [[nodiscard]] Status CheckTiedPair(const Source& source, std::int64_t memory);
 
 /// Removes everything but parameters from the hub and says so in left_out.

@@ -117,6 +117,7 @@ Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, const Co
   for (const auto& [key, value] : options.set_args) out.set_args[key] = value;
   out.max_shard_bytes = options.max_shard_bytes;
   out.params_from_master = options.params_from == "master";
+  out.experts = options.experts;
   if (source.reference) {
     // What a checkpoint of ours carries along is its own; what the user names must fit it.
     if (options.hf_template) {
@@ -124,6 +125,7 @@ Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, const Co
     }
     out.template_config = source.reference->config;
     out.template_order = source.reference->order;
+    out.template_shapes = source.reference->shapes;
     out.template_side_files = source.reference->side_files;
   }
   return out;
@@ -131,6 +133,10 @@ Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, const Co
 
 /// Options that only one kind of target can honour are refused for the others: no option does nothing.
 Status CheckApplies(Kind to, const ConvertOptions& options) {
+  if (!options.experts.empty() && to != Kind::kHf && to != Kind::kDcp) {
+    return MakeError(ErrorCode::kUsage, fmt::format("`--experts` means nothing for a target of format `{}`", formats::KindName(to)))
+        .WithHint("it says how experts are stored under Hugging Face names: `--to hf` or `--to dcp`");
+  }
   if (WritesMegatron(to)) return OkStatus();
   const char* option = nullptr;
   if (AsksForLayout(options.layout)) {
@@ -303,7 +309,7 @@ bool KeepsOptimizers(const Source& source, const ConvertOptions& options) {
 
 bool CanReshard(const Source& source, Kind to, const ConvertOptions& options) {
   return IsMegatron(source.found.kind) && WritesMegatron(to) && !options.dtype && !options.family && !options.rules &&
-         !options.hf_template && !options.no_optim && options.params_from == "model" && !options.tokenizer &&
+         !options.hf_template && !options.no_optim && options.mtp == "keep" && options.params_from == "model" && !options.tokenizer &&
          !options.padded_vocab && !options.vocab_divisor &&
          VocabularyDivides(source.seen(), options.layout.tp) && KeepsOptimizers(source, options);
 }

@@ -40,6 +40,13 @@ struct TiedPair {
   std::int32_t head = -1;
 };
 
+/// A hub tensor that the family declares to repeat another one (families/SCHEMA.md, `copies`). It is not carried: where the source
+/// holds both the caller compares them, and a Hugging Face target gets it again.
+struct HubCopy {
+  std::string name, of;                                 ///< hub names
+  std::int32_t entry = -1, original = -1;               ///< entries of the source catalog; -1: not there
+};
+
 struct Counters {
   std::optional<std::int64_t> step;                     ///< training iteration
   std::optional<std::int64_t> adam_count;
@@ -64,6 +71,7 @@ struct HubState {
   std::vector<SideFile> side_files;                     ///< tokenizer, config.json, ... that travel with the model
   std::optional<std::int64_t> padded_vocab;             ///< rows of the vocabulary that the source stores, padding included
   std::optional<TiedPair> tied;                         ///< set when the source holds both
+  std::vector<HubCopy> copies;
   std::string load_hint;                                ///< how the source itself is loaded, for inspect
   Value layout = Value::MakeDict();                     ///< tp, pp, ... of the source where it says so, for inspect
   std::vector<LeftOut> left_out;
@@ -83,9 +91,11 @@ struct TargetOptions {
   std::map<std::string, std::string> set_args;          ///< --set ARG=VALUE
   std::int64_t max_shard_bytes = 5'000'000'000;         ///< --max-shard-size
   bool params_from_master = false;                      ///< --params-from master
+  std::string experts;                                  ///< --experts: "single", "fused", a spelling's name; "": as the template or released
   /// --hf-template: its config.json as a Value, its index order, its side files; absent when not given.
   std::optional<family::ModelConfig> template_config;
   std::vector<std::string> template_order;
+  std::map<std::string, Shape> template_shapes;         ///< of its weights, where they are there and the family has several spellings
   std::vector<SideFile> template_side_files;
 };
 

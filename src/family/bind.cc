@@ -186,7 +186,15 @@ class Binder {
         if (holds[r][t]) rows[r].uses.emplace_back(t, AddHub(sources[r], *rows[r].row, tuples[t]));
       }
     }
-    if (options_.dialect == "hf") return Identity(rows, tuples.size());
+    for (const IndexValues& indices : tuples) {
+      for (const CopyRule& copy : group.copies) {
+        binding_.copies.push_back({FillIndices(group.hub_prefix + copy.hub, indices, letters_), FillIndices(copy.of, indices, letters_)});
+      }
+    }
+    if (options_.dialect == "hf") {
+      CROSSDOCK_RETURN_IF_ERROR(Spelled(group, rows, tuples));
+      return Identity(group, rows, tuples.size());
+    }
     const std::string prefix = PrefixOf(group);
     const std::vector<std::string> named = IndicesOf(prefix);
     for (const std::vector<std::size_t>& together : TogetherUnder(named, tuples)) {
@@ -228,15 +236,17 @@ class Binder {
   }
 
   /// The hub bound to itself, tuple by tuple as AddHub numbered it.
-  Status Identity(const std::vector<Bound>& rows, std::size_t tuples) {
+  Status Identity(const Group& group, const std::vector<Bound>& rows, std::size_t tuples) {
     std::vector<std::size_t> next(rows.size(), 0);
+    std::vector<bool> released;
+    for (const Bound& bound : rows) released.push_back(SpellingOf(group, *bound.row) == nullptr);
     for (std::size_t t = 0; t < tuples; ++t) {
       for (std::size_t r = 0; r < rows.size(); ++r) {
-        if (next[r] == rows[r].uses.size() || rows[r].uses[next[r]].first != t) continue;
+        if (!released[r] || next[r] == rows[r].uses.size() || rows[r].uses[next[r]].first != t) continue;
         for (const std::int32_t index : rows[r].uses[next[r]++].second) {
           const HubTensor& source = binding_.hub[static_cast<std::size_t>(index)];
           DialectTensor tensor;
-          tensor.name = source.name;
+          tensor.name = SpelledName(family_, options_.spellings, source.name);
           tensor.shape = source.shape;
           tensor.hub = {index};
           tensor.forward = expr::Leaf(index, DType::kF32, source.shape);
@@ -249,19 +259,49 @@ class Binder {
     return OkStatus();
   }
 
+  /// What a chosen spelling has for a row; null where the row stays as released.
+  const RowTarget* SpellingOf(const Group& group, const Row& row) const {
+    for (const std::string& name : options_.spellings) {
+      const auto spelling = family_.spellings.find(name);
+      if (spelling == family_.spellings.end()) continue;
+      for (const SpellingRow& one : spelling->second.rows) {
+        if (one.hub == group.hub_prefix + row.hub) return &one.target;
+      }
+    }
+    return nullptr;
+  }
+
+  /// The rows that a chosen spelling keeps in other tensors.
+  Status Spelled(const Group& group, const std::vector<Bound>& rows, const std::vector<IndexValues>& tuples) {
+    for (const Bound& bound : rows) {
+      const RowTarget* target = SpellingOf(group, *bound.row);
+      if (target == nullptr) continue;
+      RowTarget spelled = *target;
+      spelled.name = SpelledName(family_, options_.spellings, target->name);
+      const std::vector<std::string> named = IndicesOf(spelled.name);
+      for (const std::vector<std::size_t>& together : TogetherUnder(named, tuples)) CROSSDOCK_RETURN_IF_ERROR(Targets("", bound, spelled, together, tuples, named));
+    }
+    return OkStatus();
+  }
+
   /// The targets of one row for the tuples that share a name; stacked over the indices that the name lacks.
   Status Target(const std::string& prefix, const Bound& bound, const std::vector<std::size_t>& together, const std::vector<IndexValues>& tuples,
                 const std::vector<std::string>& named) {
     const Row& row = *bound.row;
     const auto found = row.targets.find(options_.dialect);
     if (found == row.targets.end() || found->second.name == "-" || Lacks(options_.dialect)) return OkStatus();
+    return Targets(prefix, bound, found->second, together, tuples, named);
+  }
+
+  Status Targets(const std::string& prefix, const Bound& bound, const RowTarget& target, const std::vector<std::size_t>& together,
+                 const std::vector<IndexValues>& tuples, const std::vector<std::string>& named) {
+    const Row& row = *bound.row;
     std::vector<Member> members;
     for (const std::size_t t : together) {
       const auto use = std::lower_bound(bound.uses.begin(), bound.uses.end(), t, [](const auto& a, std::size_t tuple) { return a.first < tuple; });
       if (use != bound.uses.end() && use->first == t) members.push_back({&tuples[t], &use->second});
     }
     if (members.empty()) return OkStatus();
-    const RowTarget& target = found->second;
     const bool joined = target.ops.size() == 1;
     for (std::size_t at = 0; at < target.ops.size(); ++at) {
       Status made = OneTarget(prefix, row, target, joined ? std::optional<std::size_t>() : at, members, named);
@@ -361,6 +401,18 @@ class Binder {
 };
 
 }  // namespace
+
+std::string SpelledName(const FamilyFile& family, const std::vector<std::string>& spellings, const std::string& hub_name) {
+  const std::pair<const std::string, std::string>* best = nullptr;
+  for (const std::string& name : spellings) {
+    const auto spelling = family.spellings.find(name);
+    if (spelling == family.spellings.end()) continue;
+    for (const auto& prefix : spelling->second.prefixes) {
+      if (hub_name.starts_with(prefix.first) && (best == nullptr || prefix.first.size() > best->first.size())) best = &prefix;
+    }
+  }
+  return best == nullptr ? hub_name : best->second + hub_name.substr(best->first.size());
+}
 
 Result<Binding> Bind(const FamilyFile& family, const Model& model, const BindOptions& options) { return Binder(family, model, options).Run(); }
 

@@ -36,19 +36,30 @@ struct DialectTensor {
   int row_line = 0;
 };
 
+/// A hub tensor that repeats another one (CopyRule), by the hub names of both.
+struct HubCopy {
+  std::string name;
+  std::string of;
+};
+
 struct Binding {
   std::vector<HubTensor> hub;             ///< in the order of the rule file, layer by layer
   std::vector<DialectTensor> tensors;     ///< likewise
+  std::vector<HubCopy> copies;            ///< none of them is among `hub`
 };
 
 struct BindOptions {
-  std::string dialect;                    ///< "mcore", "maxtext"; "hf" binds the hub to itself
+  std::string dialect;                    ///< "mcore", "maxtext"; "hf" binds the hub to itself, or to one of its spellings
+  std::vector<std::string> spellings;     ///< hf: names of [spellings] that hold; empty = as released
   bool stacked_layers = true;             ///< mcore: one tensor with a leading layer axis, or a number in the name
   int stack_axis = 0;                     ///< mcore 0, MaxText param_scan_axis
   std::optional<std::int64_t> padded_vocab;  ///< rows after the `vocab` op; required when a row uses it
   bool split_gate_up = false;             ///< mcore singleton_local_shards: `weight_w` and `weight_v`
   bool stacked_experts = true;            ///< false, mcore singleton_local_shards: the expert's number before the name
 };
+
+/// A hub name in the spellings' prefixes.
+[[nodiscard]] std::string SpelledName(const FamilyFile& family, const std::vector<std::string>& spellings, const std::string& hub_name);
 
 /// kUnsupported when every row of the dialect is "-", or when layers of different kinds are to be stacked. Aborts never on input: impossible sizes are kUsage.
 [[nodiscard]] Result<Binding> Bind(const FamilyFile& family, const Model& model, const BindOptions& options);

@@ -45,6 +45,7 @@ void MergeRows(Group& base, const Group& own) {
     if (!replaced.contains(row.hub)) merged.push_back(row);
   }
   base.rows = std::move(merged);
+  base.copies.insert(base.copies.end(), own.copies.begin(), own.copies.end());
 }
 
 FamilyFile Merge(FamilyFile base, FamilyFile own) {
@@ -53,6 +54,7 @@ FamilyFile Merge(FamilyFile base, FamilyFile own) {
   own.layer_kinds.merge(base.layer_kinds);
   own.mcore_flags.merge(base.mcore_flags);
   own.arguments.merge(base.arguments);
+  own.spellings.merge(base.spellings);
   own.buffers.insert(own.buffers.end(), base.buffers.begin(), base.buffers.end());
   own.f32_islands.insert(own.f32_islands.end(), base.f32_islands.begin(), base.f32_islands.end());
   own.without.insert(own.without.end(), base.without.begin(), base.without.end());
@@ -94,6 +96,7 @@ class Checker {
         for (const std::string& path : paths) CROSSDOCK_RETURN_IF_ERROR(Path(path));
       }
       if (!rule.fallback.empty()) CROSSDOCK_RETURN_IF_ERROR(Letters(rule.fallback, 0, {}));
+      if (!rule.last_fallback.empty()) CROSSDOCK_RETURN_IF_ERROR(Letters(rule.last_fallback, 0, {}));
     }
     for (const auto* section : {&file_.conditions, &file_.layer_kinds}) {
       for (const auto& [word, rules] : *section) {
@@ -109,6 +112,9 @@ class Checker {
     }
     if (!file_.when.empty()) CROSSDOCK_RETURN_IF_ERROR(Readable(file_.when, 0));
     for (const Group& group : file_.groups) CROSSDOCK_RETURN_IF_ERROR(OneGroup(group));
+    for (const auto& [name, spelling] : file_.spellings) {
+      for (const SpellingRow& row : spelling.rows) CROSSDOCK_RETURN_IF_ERROR(OneSpelling(name, row));
+    }
     return OkStatus();
   }
 
@@ -156,7 +162,39 @@ class Checker {
       if (!indices.insert(range.letter).second) return Bad(0, fmt::format("the index \"{}\" is given twice", Printable(range.letter)));
     }
     for (const Row& row : group.rows) CROSSDOCK_RETURN_IF_ERROR(OneRow(group, row, indices));
+    for (const CopyRule& copy : group.copies) {
+      for (const std::string& pattern : {group.hub_prefix + copy.hub, copy.of}) CROSSDOCK_RETURN_IF_ERROR(Names(pattern, copy.line, indices));
+    }
     return OkStatus();
+  }
+
+  /// The placeholders of a pattern are indices or letters.
+  Status Names(const std::string& pattern, int line, const std::set<std::string>& indices) const {
+    const Result<std::int64_t> count = GroupCount(pattern);
+    if (!count) return Bad(line, count.error().message);
+    for (const std::string& letter : IndicesOf(pattern)) {
+      if (!indices.contains(letter) && !file_.letters.contains(letter)) return Bad(line, fmt::format("{{{}}} is no index of the group", Printable(letter)));
+    }
+    return OkStatus();
+  }
+
+  /// A spelling's row names a row of a group; what it makes is stacked over the experts at most, so it names all other indices.
+  Status OneSpelling(const std::string& name, const SpellingRow& row) const {
+    for (const Group& group : file_.groups) {
+      const auto same = [&](const Row& candidate) { return group.hub_prefix + candidate.hub == row.hub; };
+      if (std::none_of(group.rows.begin(), group.rows.end(), same)) continue;
+      std::set<std::string> indices;
+      for (const Group::IndexRange& range : group.index) indices.insert(range.letter);
+      CROSSDOCK_RETURN_IF_ERROR(Names(row.target.name, row.line, indices));
+      const std::vector<std::string> named = IndicesOf(row.target.name);
+      for (const std::string& index : indices) {
+        if (index != "e" && std::find(named.begin(), named.end(), index) == named.end()) {
+          return Bad(row.line, fmt::format("the spelling \"{}\" must keep the index {} in its names", Printable(name), Printable(index)));
+        }
+      }
+      return row.target.name == "-" ? Status(Bad(row.line, "a spelling has every tensor of the hub")) : OkStatus();
+    }
+    return Bad(row.line, fmt::format("the spelling \"{}\" names no row of the family: \"{}\"", Printable(name), Printable(row.hub)));
   }
 
   Status OneRow(const Group& group, const Row& row, const std::set<std::string>& indices) const {

@@ -19,6 +19,7 @@ struct LetterRule {
   /// Words -> alternatives, first present wins; "path ? condition" counts only where the condition holds.
   std::map<std::string, std::vector<std::string>> paths;
   std::string fallback;                                   ///< an expression over other letters, or empty
+  std::string last_fallback;                              ///< where the first one needs a letter that nothing tells either
 };
 
 /// One dialect's side of a row: a name pattern and the operations that make it from the hub tensors.
@@ -35,6 +36,26 @@ struct Row {
   int line = 0;
 };
 
+/// A tensor of the hub that repeats another one: compared when it is read, not carried, and made again for a hub target.
+struct CopyRule {
+  std::string hub;                                 ///< pattern below the group's prefix
+  std::string of;                                  ///< the whole name of what it repeats
+  int line = 0;
+};
+
+/// A row of a spelling: tensors of the hub, and what stands for them in this spelling.
+struct SpellingRow {
+  std::string hub;                                 ///< the pattern of a row, its group's prefix included
+  RowTarget target;
+  int line = 0;
+};
+
+/// Another form of the same hub tensors: other prefixes, or other tensors made of them (never both).
+struct Spelling {
+  std::map<std::string, std::string> prefixes;     ///< released -> spelled; the longest that fits counts
+  std::vector<SpellingRow> rows;
+};
+
 struct Group {
   struct IndexRange {
     std::string letter, first, last;               ///< "l in 0..layers": expressions over letters
@@ -44,6 +65,7 @@ struct Group {
   std::string hub_prefix;
   std::map<std::string, std::string> prefixes;     ///< dialect -> prefix
   std::vector<Row> rows;
+  std::vector<CopyRule> copies;                    ///< with the group's index
 };
 
 struct FamilyFile {
@@ -62,6 +84,7 @@ struct FamilyFile {
   std::map<std::string, std::string> arguments;
   std::vector<std::string> buffers;                ///< patterns (fnmatch) of hub names without gradient: no moments, no masters
   std::vector<std::string> f32_islands;            ///< patterns of hub names that stay F32 when parameters are cast
+  std::map<std::string, Spelling> spellings;       ///< by name; a hub tensor that a spelling does not name is as released
   std::vector<std::string> without;                ///< dialects that have no such model, whatever the rows say
   std::vector<Group> groups;
   std::string text;                                ///< the file as it stands, for `families NAME`

@@ -46,6 +46,7 @@ class Reader {
     if (key == "arguments") return Arguments(node, file);
     if (key == "buffers") return Texts(node, key, file.buffers);
     if (key == "f32_islands") return Texts(node, key, file.f32_islands);
+    if (key == "spellings") return Spellings(node, file);
     if (key == "without") return Texts(node, key, file.without);
     if (key == "group") return Groups(node, file);
     return At(node, fmt::format("\"{}\" is no key of a family file", Printable(key)));
@@ -80,7 +81,11 @@ class Reader {
       LetterRule& out = file.letters[std::string(letter.str())];
       for (const auto& [words, path] : *places) {
         if (words.str() == "default") {
-          CROSSDOCK_RETURN_IF_ERROR(Text(path, "default", out.fallback));
+          std::vector<std::string> defaults;
+          CROSSDOCK_RETURN_IF_ERROR(Texts(path, "default", defaults));
+          if (defaults.empty() || defaults.size() > 2) return At(path, "a letter has one default, or a second one for where the first cannot be computed");
+          out.fallback = defaults.front();
+          out.last_fallback = defaults.size() == 2 ? defaults.back() : "";
         } else {
           CROSSDOCK_RETURN_IF_ERROR(Texts(path, "the place of a letter", out.paths[std::string(words.str())]));
         }
@@ -125,6 +130,48 @@ class Reader {
     return OkStatus();
   }
 
+  Status Spellings(const toml::node& node, FamilyFile& file) const {
+    const auto* table = node.as_table();
+    if (table == nullptr) return At(node, "[spellings] must be a table");
+    for (const auto& [name, form] : *table) {
+      Spelling& out = file.spellings[std::string(name.str())];
+      if (const auto* prefixes = form.as_table()) {
+        for (const auto& [released, spelled] : *prefixes) CROSSDOCK_RETURN_IF_ERROR(Text(spelled, "a prefix", out.prefixes[std::string(released.str())]));
+        continue;
+      }
+      const auto* rows = form.as_array();
+      if (rows == nullptr) return At(form, "a spelling is a table of prefixes or an array of rows");
+      for (const toml::node& row : *rows) {
+        std::array<std::string, 2> cells;
+        CROSSDOCK_RETURN_IF_ERROR(Cells(row, "a row of a spelling has two strings: hub name, target with operations", cells));
+        const Result<std::int64_t> sources = GroupCount(cells[0]);
+        if (!sources) return At(row, sources.error().message);
+        Result<RowTarget> target = ParseTarget(cells[1], *sources);
+        if (!target) return At(row, target.error().message);
+        out.rows.push_back({cells[0], *std::move(target), LineOf(row)});
+      }
+    }
+    return OkStatus();
+  }
+
+  Status Cells(const toml::node& node, std::string_view form, std::array<std::string, 2>& out) const {
+    const auto* cells = node.as_array();
+    if (cells == nullptr || cells->size() != out.size()) return At(node, std::string(form));
+    for (std::size_t i = 0; i < out.size(); ++i) CROSSDOCK_RETURN_IF_ERROR(Text((*cells)[i], form, out[i]));
+    return OkStatus();
+  }
+
+  Status Copies(const toml::node& node, Group& group) const {
+    const auto* copies = node.as_array();
+    if (copies == nullptr) return At(node, "copies must be an array of pairs");
+    for (const toml::node& item : *copies) {
+      std::array<std::string, 2> cells;
+      CROSSDOCK_RETURN_IF_ERROR(Cells(item, "a copy has two strings: its name, the name of what it repeats", cells));
+      group.copies.push_back({cells[0], cells[1], LineOf(item)});
+    }
+    return OkStatus();
+  }
+
   Status Groups(const toml::node& node, FamilyFile& file) const {
     const auto* array = node.as_array();
     if (array == nullptr) return At(node, "groups are written as [[group]]");
@@ -150,6 +197,8 @@ class Reader {
         CROSSDOCK_RETURN_IF_ERROR(Text(node, key, group.hub_prefix));
       } else if (key == "mcore" || key == "maxtext") {
         CROSSDOCK_RETURN_IF_ERROR(Text(node, key, group.prefixes[key]));
+      } else if (key == "copies") {
+        CROSSDOCK_RETURN_IF_ERROR(Copies(node, group));
       } else if (key == "rules") {
         const auto* rows = node.as_array();
         if (rows == nullptr) return At(node, "rules must be an array of rows");

@@ -53,6 +53,21 @@ Error NoValue(const FamilyFile& family, const std::string& letter, const LetterR
   return error;
 }
 
+/// Sets a letter from a formula; false when it needs letters that are not known yet.
+Result<bool> TakeFallback(const FamilyFile& family, const std::string& letter, const std::string& fallback, Letters* letters) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const Formula formula, ParseFormula(fallback));
+  const std::vector<std::string> names = NamesOf(formula);
+  if (!std::all_of(names.begin(), names.end(), [&](const std::string& name) { return letters->contains(name); })) return false;
+  const Result<std::int64_t> value = EvaluateInteger(fallback, *letters);
+  if (!value || *value < LeastOf(family.letters.at(letter)) || *value > kMaxLetter) {
+    return MakeError(ErrorCode::kCorrupt, fmt::format("the configuration gives no value for the family {}'s letter {}", family.name, letter))
+        .WithExpected(fmt::format("a whole number from {}", fallback))
+        .WithFound(value ? std::to_string(*value) : value.error().message);
+  }
+  (*letters)[letter] = *value;
+  return true;
+}
+
 }  // namespace
 
 Result<Letters> EvaluateLetters(const FamilyFile& family, const ModelConfig& config) {
@@ -67,39 +82,19 @@ Result<Letters> EvaluateLetters(const FamilyFile& family, const ModelConfig& con
       open.push_back(letter);
     }
   }
-  // A fallback may need another one: go round until nothing more can be computed.
+  // A fallback may need another one: go round until nothing more can be computed, then take one of the last ones.
   while (!open.empty()) {
     const std::size_t before = open.size();
     for (auto letter = open.begin(); letter != open.end();) {
-      const std::string& fallback = family.letters.at(*letter).fallback;
-      CROSSDOCK_ASSIGN_OR_RETURN(const Formula formula, ParseFormula(fallback));
-      const std::vector<std::string> names = NamesOf(formula);
-      if (!std::all_of(names.begin(), names.end(), [&](const std::string& name) { return letters.contains(name); })) {
-        ++letter;
-        continue;
-      }
-      Result<std::int64_t> value = EvaluateInteger(fallback, letters);
-      if (!value || *value < LeastOf(family.letters.at(*letter)) || *value > kMaxLetter) {
-        return MakeError(ErrorCode::kCorrupt, fmt::format("the configuration gives no value for the family {}'s letter {}", family.name, *letter))
-            .WithExpected(fmt::format("a whole number from {}", fallback))
-            .WithFound(value ? std::to_string(*value) : value.error().message);
-      }
-      letters[*letter] = *value;
-      letter = open.erase(letter);
+      CROSSDOCK_ASSIGN_OR_RETURN(const bool computed, TakeFallback(family, *letter, family.letters.at(*letter).fallback, &letters));
+      letter = computed ? open.erase(letter) : letter + 1;
     }
-    const auto circular = [&](const std::string& letter) {
-      const Result<Formula> formula = ParseFormula(family.letters.at(letter).fallback);
-      const std::vector<std::string> names = formula ? NamesOf(*formula) : std::vector<std::string>();
-      return !names.empty() && std::all_of(names.begin(), names.end(), [&](const std::string& name) {
-        return name != letter && (letters.contains(name) || std::find(open.begin(), open.end(), name) != open.end());
-      });
-    };
-    if (open.size() == before && std::all_of(open.begin(), open.end(), circular)) {
-      // Each follows from another one and none is said: the model lacks what they measure, and no row with them counts.
-      for (const std::string& letter : open) letters[letter] = 1;
-      return letters;
-    }
-    if (open.size() == before) return NoValue(family, open.front(), family.letters.at(open.front()), config);
+    if (open.size() != before) continue;
+    const auto last = std::find_if(open.begin(), open.end(), [&](const std::string& letter) { return !family.letters.at(letter).last_fallback.empty(); });
+    if (last == open.end()) return NoValue(family, open.front(), family.letters.at(open.front()), config);
+    CROSSDOCK_ASSIGN_OR_RETURN(const bool computed, TakeFallback(family, *last, family.letters.at(*last).last_fallback, &letters));
+    if (!computed) return NoValue(family, *last, family.letters.at(*last), config);
+    open.erase(last);
   }
   return letters;
 }

@@ -43,8 +43,9 @@ constexpr Case kCases[] = {
       "n_shared_experts": 2, "first_k_dense_replace": 1, "kv_lora_rank": 6, "q_lora_rank": null, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2, "v_head_dim": 5, "vocab_size": 50})",
      2 * 50 * 16 + 16 + 3 * (2 * 16 + 4 * 6 * 16 + 8 * 16 + 6 + 4 * 9 * 6 + 16 * 20) + 3 * 24 * 16 + 2 * (3 * 16 + 3 * 3 * 8 * 16 + 3 * 16 * 16)},
     {"deepseek_v3", R"({"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 24, "moe_intermediate_size": 8, "n_routed_experts": 3,
-      "n_shared_experts": 1, "first_k_dense_replace": 1, "kv_lora_rank": 6, "q_lora_rank": 7, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2, "v_head_dim": 5, "vocab_size": 50})",
-     2 * 50 * 16 + 16 + 3 * (2 * 16 + 7 * 16 + 7 + 4 * 6 * 7 + 8 * 16 + 6 + 4 * 9 * 6 + 16 * 20) + 3 * 24 * 16 + 2 * (3 * 16 + 3 + 3 * 3 * 8 * 16 + 3 * 8 * 16)},
+      "n_shared_experts": 1, "first_k_dense_replace": 1, "kv_lora_rank": 6, "q_lora_rank": 7, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2, "v_head_dim": 5, "vocab_size": 50, "num_nextn_predict_layers": 1})",
+     2 * 50 * 16 + 16 + 4 * (2 * 16 + 7 * 16 + 7 + 4 * 6 * 7 + 8 * 16 + 6 + 4 * 9 * 6 + 16 * 20) + 3 * 24 * 16 + 3 * (3 * 16 + 3 + 3 * 3 * 8 * 16 + 3 * 8 * 16) +
+         3 * 16 + 16 * 32},
     {"phi3", R"({"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24, "vocab_size": 50})",
      2 * 50 * 16 + 16 + 3 * (2 * 16 + 2 * 16 * 16 + 2 * 8 * 16 + 3 * 24 * 16)},
     {"glm4_moe", R"({"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 24, "moe_intermediate_size": 8,

@@ -8,6 +8,8 @@
 #include "dialects/hf/config_check.h"
 #include "dialects/hf/config_patch.h"
 #include "dialects/hf/infer_letters.h"
+#include "dialects/hf/mtp.h"
+#include "dialects/hf/spelling.h"
 #include "family/detect.h"
 
 namespace crossdock::dialects::hf {
@@ -45,6 +47,22 @@ Result<const family::FamilyFile*> ChooseFamily(const ReadOptions& options, const
   return family::DetectByConfig(config, families);
 }
 
+/// Copies that the source holds are claimed: they are compared with what they repeat, not carried.
+void ClaimCopies(Reading* reading) {
+  const auto& conditions = reading->hub.model.conditions;
+  const bool untied = std::find(conditions.begin(), conditions.end(), "untied") != conditions.end();
+  for (const family::HubCopy& copy : reading->binding.copies) {
+    HubCopy one{copy.name, copy.of == kHead && !untied ? std::string(kEmbedding) : copy.of, FindHub(*reading, copy.name), -1};
+    one.original = FindHub(*reading, one.of);
+    if (one.entry >= 0) {
+      const auto index = static_cast<std::size_t>(one.entry);
+      reading->claimed[index] = true;
+      AddLeftOut(&reading->hub.left_out, reading->source->entries[index].name, "repeats `" + one.of + "`, which stands for both", BytesOf(reading->source->entries[index]));
+    }
+    reading->hub.copies.push_back(std::move(one));
+  }
+}
+
 Error NoConfig(const Catalog& source) {
   return MakeError(ErrorCode::kIncomplete, "no config.json beside the weights")
       .WithPath(source.root)
@@ -60,17 +78,17 @@ Result<std::optional<Dequantized>> FindMxfp4(const Reading& reading, std::string
 }
 
 /// What is told once more for each weight that is made of several stored tensors.
-void AddDequantized(const family::HubTensor& wanted, Dequantized made, Reading* reading) {
+Status AddDequantized(const family::DialectTensor& wanted, Dequantized made, Reading* reading) {
   const Catalog& source = *reading->source;
   for (const std::int32_t entry : made.entries) reading->claimed[static_cast<std::size_t>(entry)] = true;
   if (made.expr->shape != wanted.shape) {
     const std::string& name = source.entries[static_cast<std::size_t>(made.entries.front())].name;
     reading->mismatched.push_back(fmt::format("{}: expected {}, found {}", name, ToString(wanted.shape), ToString(made.expr->shape)));
-    return;
+    return OkStatus();
   }
   ++reading->dequantized[made.form + (made.assumed_block ? " (assumed: config.json names no block)" : "")];
   const DType dtype = made.expr->dtype;
-  reading->hub.tensors.push_back({wanted.name, Slot::kParam, dtype, wanted.shape, std::move(made.expr)});
+  return AddHub(reading->binding, wanted, Slot::kParam, dtype, made.expr, &reading->hub.tensors);
 }
 
 void TellDequantized(Reading* reading) {
@@ -129,9 +147,19 @@ Result<Reading> StartReading(const Catalog& source, const ReadOptions& options, 
   reading.quantization = std::move(quantization).value();
   reading.quantization.allow_unscaled = options.allow_unscaled_fp8;
   CROSSDOCK_ASSIGN_OR_RETURN(hub.model, family::EvaluateModel(*hub.family, hub.config));
+  const auto found = [&](std::string_view name) { return FindTensor(source, reading.prefix, name); };
+  const auto shape_of = [&](std::string_view name) {
+    const std::int32_t at = found(name);
+    return at < 0 ? nullptr : &source.entries[static_cast<std::size_t>(at)].shape;
+  };
+  CROSSDOCK_ASSIGN_OR_RETURN(reading.spellings, FindSpelling(*hub.family, hub.model, shape_of, source.root));
+  const auto has = [&](std::string_view name) { return FindHub(reading, name) >= 0; };
+  CROSSDOCK_RETURN_IF_ERROR(AgreeOnMtp(*hub.family, CountMtpLayers(*hub.family, hub.model.letters, has), "config.json", &hub.config, &hub.model, &hub.notices));
   family::BindOptions bind;
   bind.dialect = "hf";
+  bind.spellings = reading.spellings;
   CROSSDOCK_ASSIGN_OR_RETURN(reading.binding, family::Bind(*hub.family, hub.model, bind));
+  for (const std::string& name : reading.spellings) hub.notices.push_back(fmt::format("the names are spelled as the family's `{}`", name));
   for (const family::HubTensor& tensor : reading.binding.hub) hub.order.push_back(tensor.name);
   for (const SideFile& file : source.side_files) hub.side_files.push_back(file);
   hub.notices.insert(hub.notices.begin(), source.notices.begin(), source.notices.end());
@@ -149,11 +177,7 @@ Result<std::vector<std::string>> NamesOfFamily(const Catalog& source, const Read
   }
   CROSSDOCK_ASSIGN_OR_RETURN(const family::FamilyFile* family, ChooseFamily(options, config));
   CROSSDOCK_ASSIGN_OR_RETURN(const family::Model model, family::EvaluateModel(*family, config));
-  family::BindOptions bind;
-  bind.dialect = "hf";
-  CROSSDOCK_ASSIGN_OR_RETURN(const family::Binding binding, family::Bind(*family, model, bind));
-  std::vector<std::string> names;
-  for (const family::HubTensor& tensor : binding.hub) names.push_back(tensor.name);
+  CROSSDOCK_ASSIGN_OR_RETURN(std::vector<std::string> names, NamesOfAllSpellings(*family, model));
   if (std::find(names.begin(), names.end(), kHead) == names.end()) names.emplace_back(kHead);
   return names;
 }
@@ -165,15 +189,36 @@ std::int32_t FindTensor(const Catalog& source, std::string_view prefix, std::str
   return source.Find(std::string(prefix) + std::string(hub_name.substr(6)));  // a base model saved without its head
 }
 
+std::int32_t FindHub(const Reading& reading, std::string_view hub_name) {
+  return FindTensor(*reading.source, reading.prefix, family::SpelledName(*reading.hub.family, reading.spellings, std::string(hub_name)));
+}
+
+Status AddHub(const family::Binding& binding, const family::DialectTensor& spelled, Slot slot, DType dtype, const expr::Expr& whole, std::vector<HubTensor>* out) {
+  const auto hub_of = [&](std::int32_t ordinal) -> const family::HubTensor& { return binding.hub[static_cast<std::size_t>(ordinal)]; };
+  if (spelled.forward->op == expr::Op::kLeaf) {
+    const family::HubTensor& hub = hub_of(spelled.hub.front());
+    out->push_back({hub.name, slot, dtype, hub.shape, whole});
+    return OkStatus();
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const auto inverses, expr::Inverses(spelled.forward));
+  for (const std::int32_t ordinal : spelled.hub) {
+    CROSSDOCK_ASSIGN_OR_RETURN(const expr::Expr back, expr::ForSlot(inverses.at(ordinal), slot));
+    CROSSDOCK_ASSIGN_OR_RETURN(const expr::Expr placed, expr::Substitute(back, [&](int) -> Result<expr::Expr> { return whole; }));
+    const family::HubTensor& hub = hub_of(ordinal);
+    out->push_back({hub.name, slot, dtype, hub.shape, expr::Simplify(placed)});
+  }
+  return OkStatus();
+}
+
 Status ClaimParams(Reading* reading) {
   const Catalog& source = *reading->source;
   std::int64_t unprefixed = 0;
-  for (const family::HubTensor& wanted : reading->binding.hub) {
+  for (const family::DialectTensor& wanted : reading->binding.tensors) {
     const std::int32_t at = FindTensor(source, reading->prefix, wanted.name);
     if (at < 0) {
       CROSSDOCK_ASSIGN_OR_RETURN(std::optional<Dequantized> packed, FindMxfp4(*reading, wanted.name));
       if (packed) {
-        AddDequantized(wanted, std::move(*packed), reading);
+        CROSSDOCK_RETURN_IF_ERROR(AddDequantized(wanted, std::move(*packed), reading));
       } else {
         reading->missing.push_back(wanted.name);
       }
@@ -193,7 +238,7 @@ Status ClaimParams(Reading* reading) {
     }
     if (IsFp8Weight(entry)) {
       CROSSDOCK_ASSIGN_OR_RETURN(Dequantized made, ReadFp8(source, at, reading->quantization));
-      AddDequantized(wanted, std::move(made), reading);
+      CROSSDOCK_RETURN_IF_ERROR(AddDequantized(wanted, std::move(made), reading));
       continue;
     }
     if (!IsFloating(entry.dtype) || BitsOf(entry.dtype) < 16) {
@@ -202,9 +247,10 @@ Status ClaimParams(Reading* reading) {
           .WithExpected("F64, F32, F16 or BF16, or F8_E4M3 or F8_E5M2 with scales")
           .WithFound(std::string(DTypeName(entry.dtype)));
     }
-    reading->hub.tensors.push_back({wanted.name, Slot::kParam, entry.dtype, entry.shape, expr::Leaf(at, entry.dtype, entry.shape)});
+    CROSSDOCK_RETURN_IF_ERROR(AddHub(reading->binding, wanted, Slot::kParam, entry.dtype, expr::Leaf(at, entry.dtype, entry.shape), &reading->hub.tensors));
   }
   TellDequantized(reading);
+  ClaimCopies(reading);
   if (unprefixed > 0) {
     reading->hub.notices.push_back(fmt::format("{} names lack the prefix `model.`, which is added", unprefixed));
   }
@@ -215,6 +261,7 @@ void SortOutRest(Reading* reading, bool allow_unknown) {
   const Catalog& source = *reading->source;
   const auto& conditions = reading->hub.model.conditions;
   const bool untied = std::find(conditions.begin(), conditions.end(), "untied") != conditions.end();
+  const std::string head = family::SpelledName(*reading->hub.family, reading->spellings, std::string(kHead));
   for (std::size_t i = 0; i < source.entries.size(); ++i) {
     if (reading->claimed[i]) continue;
     const Entry& entry = source.entries[i];
@@ -224,8 +271,8 @@ void SortOutRest(Reading* reading, bool allow_unknown) {
     if (reason.empty() && !reading->dequantized.empty()) reason = ActivationScaleReason(name);
     if (!reason.empty()) {
       AddLeftOut(&reading->hub.left_out, entry.name, std::string(reason), BytesOf(entry));
-    } else if (name == kHead && !untied && FindTensor(source, reading->prefix, kEmbedding) >= 0) {
-      reading->hub.tied = TiedPair{FindTensor(source, reading->prefix, kEmbedding), static_cast<std::int32_t>(i)};
+    } else if (name == head && !untied && FindHub(*reading, kEmbedding) >= 0) {
+      reading->hub.tied = TiedPair{FindHub(*reading, kEmbedding), static_cast<std::int32_t>(i)};
       AddLeftOut(&reading->hub.left_out, entry.name, "tied to the embedding, which stands for both", BytesOf(entry));
     } else if (allow_unknown) {
       AddLeftOut(&reading->hub.left_out, entry.name, "no rule of the family names it (--allow unknown-tensors)", BytesOf(entry));

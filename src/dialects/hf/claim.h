@@ -24,6 +24,7 @@ struct Reading {
   std::string prefix;                       ///< before each parameter's name: "" or "param/"
   HubState hub;
   family::Binding binding;
+  std::vector<std::string> spellings;       ///< of the source (spelling.h)
   std::vector<bool> claimed;                ///< an entry of the source each
   std::vector<std::string> missing, unknown, mismatched;
   Quantization quantization;
@@ -33,12 +34,19 @@ struct Reading {
 /// Configuration (the source's own, else the template's with the sizes that the tensors have), family, letters, binding.
 [[nodiscard]] Result<Reading> StartReading(const Catalog& source, const ReadOptions& options, std::string prefix);
 
-/// The hub names that the configuration (the source's own, else the template's) implies, the head's among them also where it is
-/// tied. kIncomplete without a configuration.
+/// The names that the configuration (the source's own, else the template's) implies, in every spelling, the head's among them also
+/// where it is tied. kIncomplete without a configuration.
 [[nodiscard]] Result<std::vector<std::string>> NamesOfFamily(const Catalog& source, const ReadOptions& options);
 
 /// The entry `prefix` + hub name, also spelled without `model.`; -1 when absent.
 [[nodiscard]] std::int32_t FindTensor(const Catalog& source, std::string_view prefix, std::string_view hub_name);
+
+/// The entry of a parameter by its hub name, in the source's spelling; -1 when absent or part of another tensor.
+[[nodiscard]] std::int32_t FindHub(const Reading& reading, std::string_view hub_name);
+
+/// The way back from a stored tensor, given as a whole and of the spelled tensor's shape, to its hub tensors.
+[[nodiscard]] Status AddHub(const family::Binding& binding, const family::DialectTensor& spelled, Slot slot, DType dtype, const expr::Expr& whole,
+                            std::vector<HubTensor>* out);
 
 /// Claims the parameters, quantized ones with their scales. Shapes are checked against the binding.
 [[nodiscard]] Status ClaimParams(Reading* reading);

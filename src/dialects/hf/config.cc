@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "dialects/hf/config_kinds.h"
 #include "dialects/hf/config_patch.h"
 #include "dialects/hf/rope.h"
 #include "family/row_syntax.h"
@@ -70,6 +71,8 @@ class Patcher {
     const Value before = result_.config;
     DropQuantization(before);
     CROSSDOCK_RETURN_IF_ERROR(PatchLetters(*hub_.family, hub_.model.letters, &result_.config));
+    CROSSDOCK_RETURN_IF_ERROR(PatchKinds(*hub_.family, hub_.model, &result_.config));
+    PatchArguments();
     CROSSDOCK_RETURN_IF_ERROR(PatchRope());
     for (const char* key : kOverruling) {
       const Value* mine = own_.Find(key);
@@ -90,6 +93,16 @@ class Patcher {
       result_.config.Erase(key);
       const std::string method = there->GetString("quant_method").value_or("");
       result_.changes.push_back({key, method.empty() ? Text(there) : "of method " + ToJson(Value(method), 0), "absent"});
+    }
+  }
+
+  /// What [arguments] of the family file names, where the checkpoint says it.
+  void PatchArguments() {
+    for (const auto& [name, place] : hub_.family->arguments) {
+      const std::string path = place.starts_with('!') ? place.substr(1) : place;
+      const Value* mine = own_.FindPath(path);
+      if (mine == nullptr || mine->is_null() || Same(result_.config.FindPath(path), *mine)) continue;
+      if (!IsImplied(path, *mine)) SetPath(&result_.config, path, *mine);
     }
   }
 
@@ -223,7 +236,7 @@ Result<ConfigResult> MakeConfig(const HubState& hub, const std::optional<family:
                                 DType param_dtype) {
   Value own = hub.config.values;
   if (hub.config.words == "mcore") {
-    CROSSDOCK_ASSIGN_OR_RETURN(own, ConfigFromMcoreArgs(*hub.family, hub.config.values));
+    CROSSDOCK_ASSIGN_OR_RETURN(own, ConfigFromMcoreArgs(*hub.family, hub.config.values, template_config ? &template_config->values : nullptr));
   }
   Value base = template_config ? template_config->values : own;
   if (base.as_dict() == nullptr) base = Value::MakeDict();

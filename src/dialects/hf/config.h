@@ -22,7 +22,8 @@ struct ConfigResult {
 /// `dtype` and `torch_dtype`, `rope_parameters` and `rope_theta`/`rope_scaling` as the template's age has them.
 [[nodiscard]] Result<ConfigResult> MakeConfig(const HubState& hub, const std::optional<family::ModelConfig>& template_config,
                                               DType param_dtype);
-/// Megatron's arguments (words "mcore") for an HF configuration's meaning and back; used by dialects/mcore too.
-[[nodiscard]] Result<Value> ConfigFromMcoreArgs(const family::FamilyFile& family, const Value& args);
+/// A config.json that means what Megatron's arguments (words "mcore") say. What they leave open (the rotary embedding of multi-latent
+/// attention, layers that no field of the family names) is `original`'s where one is given; else kUnsupported asks for one.
+[[nodiscard]] Result<Value> ConfigFromMcoreArgs(const family::FamilyFile& family, const Value& args, const Value* original = nullptr);
 
 }  // namespace crossdock::dialects::hf

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// config.json from Megatron's arguments alone. Names of arguments: Megatron-LM 0.20 arguments.py; fields: transformers 4.57
-/// and 5.24 (LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config), which both read the result.
+/// and 5.24 (LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Qwen2MoeConfig, Qwen3MoeConfig, MixtralConfig, DeepseekV2Config,
+/// DeepseekV3Config), which both read the result.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "dialects/hf/config.h"
+#include "dialects/hf/config_kinds.h"
 #include "dialects/hf/config_patch.h"
 #include "dialects/hf/rope.h"
 
@@ -81,7 +83,33 @@ Result<Value> LayerTypes(const Value& args, std::int64_t layers) {
   return Value::MakeList(std::move(types));
 }
 
+bool IsLatent(const family::FamilyFile& family) {
+  const auto flag = family.mcore_flags.find("multi_latent_attention");
+  return flag != family.mcore_flags.end() && flag->second == "true";
+}
+
+/// Multi-latent attention has a rotary embedding of its own, whose default is yarn (megatron-core 0.19.2, MLATransformerConfig). What
+/// the arguments leave to defaults there is not known here, so that yarn is taken only where they say all of it.
+Result<Rope> LatentRope(const Value& args) {
+  constexpr std::pair<const char*, const char*> kFactors[] = {{"factor", "rotary_scaling_factor"}, {"original_max_position_embeddings", "original_max_position_embeddings"},
+                                                              {"beta_fast", "beta_fast"}, {"beta_slow", "beta_slow"}, {"mscale", "mscale"}, {"mscale_all_dim", "mscale_all_dim"}};
+  Rope rope;
+  rope.theta = args.GetFloat("rotary_base");
+  if (args.GetString("rope_type") == "rope") return rope;
+  rope.type = "yarn";
+  for (const auto& [field, name] : kFactors) {
+    const Value* value = args.Find(name);
+    if (value == nullptr || value->is_null()) {
+      return Unsupported("rope_type", args.Find("rope_type"), fmt::format("rope, or yarn beside {}, which says its {}", name, field))
+          .WithHint("give the original's directory with --hf-template DIR: its config.json says the rotary embedding");
+    }
+    rope.factors.Set(field, *value);
+  }
+  return rope;
+}
+
 Result<Rope> RopeOf(const family::FamilyFile& family, const Value& args) {
+  if (IsLatent(family)) return LatentRope(args);
   Rope rope;
   rope.theta = args.GetFloat("rotary_base");
   const auto other = family.mcore_flags.find("position_embedding_type");
@@ -132,14 +160,83 @@ void Copy(const Value& args, std::string_view from, std::string_view to, Value* 
   if (const Value* value = args.Find(from); value != nullptr && !value->is_null()) config->Set(to, *value);
 }
 
+/// Fields of the letters that the arguments say; the others only where their default would give another value.
+Status WriteLetters(const family::FamilyFile& family, const family::Letters& letters, const Value& args, Value* config) {
+  for (const auto& [letter, value] : letters) {
+    const auto& paths = family.letters.at(letter).paths;
+    const auto places = paths.find("mcore");
+    const std::string path = PathOfLetter(family, letter, *config);
+    if (path.empty()) continue;
+    const bool said = places != paths.end() && std::any_of(places->second.begin(), places->second.end(), [&](const std::string& place) {
+      const Value* found = args.FindPath(place.substr(0, place.find(' ')));
+      return found != nullptr && !found->is_null();
+    });
+    const bool always = family.letters.at(letter).fallback.empty() || family.letters.at(letter).fallback == "0" || letter == "k" || letter == "d";
+    if (said || always) SetPath(config, path, Value(value));
+  }
+  return PatchLetters(family, letters, config);
+}
+
+/// Words whose field is that of a letter with a default (`n_shared_experts`): the letter is said where the word would else be wrong.
+Status WriteConditions(const family::FamilyFile& family, const family::Letters& letters, const std::vector<std::string>& wanted, Value* config) {
+  const auto holding = [&](const Value& values) {
+    const auto words = family::EvaluateConditions(family, {"hf", values});
+    return words ? *words : std::vector<std::string>();
+  };
+  for (const auto& [letter, value] : letters) {
+    const std::string path = PathOfLetter(family, letter, *config);
+    if (path.empty() || config->FindPath(path) != nullptr || holding(*config) == wanted) continue;
+    const auto before = holding(*config);
+    Value more = *config;
+    SetPath(&more, path, Value(value));
+    const auto after = holding(more);
+    const bool nearer = std::count_if(wanted.begin(), wanted.end(), [&](const auto& word) { return std::find(after.begin(), after.end(), word) != after.end(); }) >
+                        std::count_if(wanted.begin(), wanted.end(), [&](const auto& word) { return std::find(before.begin(), before.end(), word) != before.end(); });
+    if (nearer) *config = std::move(more);
+  }
+  if (holding(*config) == wanted) return OkStatus();
+  return MakeError(ErrorCode::kUnsupported, fmt::format("no field of the family {}'s config.json says what Megatron's arguments say of its conditions", family.name))
+      .WithExpected(fmt::format("{} conditions that hold", wanted.size()))
+      .WithFound(fmt::format("{}", holding(*config).size()))
+      .WithHint("give the original's directory with --hf-template DIR");
+}
+
+/// What [arguments] of the family file names, in config.json's words.
+void WriteArguments(const family::FamilyFile& family, const Value& args, Value* config) {
+  for (const auto& [name, path] : family.arguments) {
+    const Value* value = args.Find(name);
+    if (value == nullptr || value->is_null()) continue;
+    if (!path.starts_with('!')) {
+      SetPath(config, path, *value);
+    } else if (const bool* flag = value->as_bool()) {
+      SetPath(config, path.substr(1), Value(!*flag));
+    }
+  }
+}
+
+/// What the routers of a family always do, as its modeling code wants it said.
+void WriteRouter(const family::FamilyFile& family, Value* config) {
+  const auto score = family.mcore_flags.find("moe_router_score_function");
+  if (score != family.mcore_flags.end() && score->second == "sigmoid") {
+    config->Set("scoring_func", Value("sigmoid"));
+    config->Set("topk_method", Value("noaux_tc"));
+    config->Set("norm_topk_prob", Value(true));
+  } else if (IsLatent(family)) {
+    config->Set("scoring_func", Value("softmax"));
+    config->Set("topk_method", Value(config->GetInt("topk_group") ? "group_limited_greedy" : "greedy"));
+  }
+}
+
 }  // namespace
 
-Result<Value> ConfigFromMcoreArgs(const family::FamilyFile& family, const Value& args) {
+Result<Value> ConfigFromMcoreArgs(const family::FamilyFile& family, const Value& args, const Value* original) {
   CROSSDOCK_RETURN_IF_ERROR(CheckArchitecture(family, args));
   const family::ModelConfig words{"mcore", args};
   CROSSDOCK_ASSIGN_OR_RETURN(const family::Letters letters, family::EvaluateLetters(family, words));
   CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> conditions, family::EvaluateConditions(family, words));
-  CROSSDOCK_ASSIGN_OR_RETURN(const Rope rope, RopeOf(family, args));
+  Result<Rope> said = RopeOf(family, args);
+  if (!said && !(IsLatent(family) && original != nullptr)) return std::move(said).error();
+  const Rope rope = said ? *std::move(said) : ReadRope(*original);
   Value config = Value::MakeDict();
   if (!family.architectures.empty()) {
     config.Set("architectures", Value::MakeList({Value(family.architectures[0])}));
@@ -150,10 +247,16 @@ Result<Value> ConfigFromMcoreArgs(const family::FamilyFile& family, const Value&
   Copy(args, "init_method_std", "initializer_range", &config);
   Copy(args, "max_position_embeddings", "max_position_embeddings", &config);
   config.Set("model_type", Value(family.model_type));
-  for (const auto& [letter, value] : letters) {
-    const std::string path = PathOfLetter(family, letter, config);
-    if (!path.empty()) SetPath(&config, path, Value(value));
-  }
+  const bool untied = std::find(conditions.begin(), conditions.end(), "untied") != conditions.end();
+  config.Set("tie_word_embeddings", Value(!untied));
+  CROSSDOCK_RETURN_IF_ERROR(WriteLetters(family, letters, args, &config));
+  CROSSDOCK_RETURN_IF_ERROR(WriteConditions(family, letters, conditions, &config));
+  // transformers repeats keys and values by q/k also here, where its default would be another model's number.
+  if (IsLatent(family) && letters.contains("q")) config.Set("num_key_value_heads", Value(letters.at("q")));
+  WriteArguments(family, args, &config);
+  WriteRouter(family, &config);
+  CROSSDOCK_ASSIGN_OR_RETURN(const family::Model model, family::EvaluateModel(family, words));
+  if (Status kinds = PatchKinds(family, model, &config); !kinds && original == nullptr) return std::move(kinds).error();
   Copy(args, "layernorm_epsilon", "rms_norm_eps", &config);
   Copy(args, "norm_epsilon", "rms_norm_eps", &config);
   WriteRope(rope, &config);
@@ -168,8 +271,6 @@ Result<Value> ConfigFromMcoreArgs(const family::FamilyFile& family, const Value&
   }
   if (window) config.Set("max_window_layers", Value(0));  // Qwen's first layers would else see everything
   config.Set("sliding_window", window ? Value(*window) : Value());  // MistralConfig's default is 4096, not none
-  const bool untied = std::find(conditions.begin(), conditions.end(), "untied") != conditions.end();
-  config.Set("tie_word_embeddings", Value(!untied));
   config.Set("use_cache", Value(true));
   config.Set("use_sliding_window", Value(window.has_value()));
   return config;

@@ -13,11 +13,14 @@ namespace crossdock::dialects::hf {
 
 /// Entries with their expressions while a target is put together; Finish sorts both.
 struct Draft {
+  const family::FamilyFile* family = nullptr;  ///< its F32 islands are never cast; outlives the draft
   std::vector<std::pair<Entry, expr::Expr>> tensors;
   std::int64_t cast = 0;                  ///< tensors whose dtype changes
+  std::int64_t kept = 0;                  ///< islands that a cast would have touched
   std::string cast_text;                  ///< "F32 to BF16"
 
-  /// Adds a whole tensor; floating parameters take `dtype` unless a keep pattern names them.
+  /// Adds a whole tensor; floating parameters take `dtype` unless a keep pattern or the family's
+  /// F32 islands name them.
   [[nodiscard]] Status Add(std::string name, const std::string& hub_name, Slot slot, DType source_dtype, const Shape& shape,
                            expr::Expr expr, const TargetOptions& options);
   void Finish(TargetState* target);

@@ -170,6 +170,11 @@ class View {
     for (LeftOut& left : hub->left_out) {
       if (const std::int32_t at = view_.Find(left.name); at >= 0) left.name = source_.entries[static_cast<std::size_t>(origin_[static_cast<std::size_t>(at)])].name;
     }
+    for (HubCopy& copy : hub->copies) {
+      for (std::int32_t* entry : {&copy.entry, &copy.original}) {
+        if (*entry >= 0) *entry = origin_[static_cast<std::size_t>(*entry)];
+      }
+    }
     if (hub->tied) {
       hub->tied = TiedPair{origin_[static_cast<std::size_t>(hub->tied->embedding)], origin_[static_cast<std::size_t>(hub->tied->head)]};
     }

@@ -86,7 +86,8 @@ Result<expr::Expr> InShape(std::int32_t at, const Entry& entry, const Shape& wan
 Status ClaimOptimizer(Reading* reading) {
   const Catalog& source = *reading->source;
   std::vector<HubTensor> found;
-  for (const HubTensor& param : reading->hub.tensors) {
+  for (const family::DialectTensor& param : reading->binding.tensors) {
+    if (FindTensor(source, reading->prefix, param.name) < 0) continue;  // told as missing
     for (const Slot slot : kAllSlots) {
       if (slot == Slot::kParam) continue;
       const std::int32_t at = FindTensor(source, FullStateName(slot, ""), param.name);
@@ -98,8 +99,8 @@ Status ClaimOptimizer(Reading* reading) {
         return MakeError(ErrorCode::kUnsupported, "optimizer state of this type is not carried").WithTensor(entry.name)
             .WithExpected("F64, F32, F16 or BF16").WithFound(std::string(DTypeName(entry.dtype)));
       }
-      CROSSDOCK_ASSIGN_OR_RETURN(expr::Expr expr, InShape(at, entry, param.shape));
-      found.push_back({param.name, slot, entry.dtype, param.shape, std::move(expr)});
+      CROSSDOCK_ASSIGN_OR_RETURN(const expr::Expr expr, InShape(at, entry, param.shape));
+      CROSSDOCK_RETURN_IF_ERROR(AddHub(reading->binding, param, slot, entry.dtype, expr, &found));
     }
   }
   for (HubTensor& tensor : found) reading->hub.tensors.push_back(std::move(tensor));
@@ -122,7 +123,7 @@ void LeaveTiedOptimizer(Reading* reading) {
 
 bool HoldsTiedHead(const Reading& reading) {
   const auto& words = reading.hub.model.conditions;
-  return std::find(words.begin(), words.end(), "untied") == words.end() && FindTensor(*reading.source, kParamPrefix, kHead) >= 0;
+  return std::find(words.begin(), words.end(), "untied") == words.end() && FindHub(reading, kHead) >= 0;
 }
 
 void NameOptimizer(const Value& metadata, HubState* hub) {
@@ -151,7 +152,7 @@ Result<HubState> ReadFullState(const Catalog& source, const ReadOptions& options
   CROSSDOCK_RETURN_IF_ERROR(ClaimParams(&reading));
   CROSSDOCK_RETURN_IF_ERROR(ClaimOptimizer(&reading));
   if (HoldsTiedHead(reading)) {
-    hub.tied = TiedPair{FindTensor(source, kParamPrefix, kEmbedding), FindTensor(source, kParamPrefix, kHead)};
+    hub.tied = TiedPair{FindHub(reading, kEmbedding), FindHub(reading, kHead)};
     LeaveTiedOptimizer(&reading);
   }
   SortOutRest(&reading, options.allow_unknown_tensors);

@@ -9,6 +9,7 @@
 #include "dialects/hf/dcp_settings.h"
 #include "dialects/hf/hf_dialect.h"
 #include "dialects/hf/hub_target.h"
+#include "dialects/hf/spelling.h"
 
 namespace crossdock::dialects::hf {
 namespace {
@@ -69,7 +70,7 @@ Value Scalar(double number) {
 
 class Writer {
  public:
-  Writer(const HubState& hub, const TargetOptions& options) : hub_(hub), options_(options) {}
+  Writer(const HubState& hub, const TargetOptions& options) : hub_(hub), options_(options) { draft_.family = hub.family; }
 
   Result<TargetState> Write() {
     CROSSDOCK_RETURN_IF_ERROR(Check());
@@ -202,6 +203,14 @@ class Writer {
 
 }  // namespace
 
-Result<TargetState> WriteDcp(const HubState& hub, const TargetOptions& options) { return Writer(hub, options).Write(); }
+Result<TargetState> WriteDcp(const HubState& hub, const TargetOptions& options) {
+  if (options.experts.empty()) return Writer(hub, options).Write();
+  CROSSDOCK_ASSIGN_OR_RETURN(const Spellings spellings, WithExperts(*hub.family, options.experts, {}));
+  CROSSDOCK_ASSIGN_OR_RETURN(std::vector<SpelledTensor> tensors, Spell(hub, spellings));
+  HubState spelled = hub;
+  spelled.tensors.clear();
+  for (SpelledTensor& one : tensors) spelled.tensors.push_back(std::move(one.tensor));
+  return Writer(spelled, options).Write();
+}
 
 }  // namespace crossdock::dialects::hf

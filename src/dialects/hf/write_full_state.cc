@@ -56,6 +56,7 @@ Result<TargetState> WriteFullState(const HubState& hub, const TargetOptions& opt
   target.catalog.format = "safetensors";
   target.catalog.step = hub.counters.step;
   Draft draft;
+  draft.family = hub.family;
   for (const HubTensor& tensor : hub.tensors) {
     CROSSDOCK_RETURN_IF_ERROR(draft.Add(FullStateName(tensor.slot, tensor.name), tensor.name, tensor.slot, tensor.dtype, tensor.shape,
                                         tensor.expr, options));

@@ -10,6 +10,7 @@
 #include "dialects/hf/config.h"
 #include "dialects/hf/hf_dialect.h"
 #include "dialects/hf/hub_target.h"
+#include "dialects/hf/spelling.h"
 
 namespace crossdock::dialects::hf {
 namespace {
@@ -74,6 +75,67 @@ bool WantsHeadBesideTied(const HubState& hub, const TargetOptions& options) {
   return hub.tied || std::find(options.template_order.begin(), options.template_order.end(), kHead) != options.template_order.end();
 }
 
+/// The names that a template has decide which form its model takes.
+Result<Spellings> SpellingOfTarget(const HubState& hub, const TargetOptions& options) {
+  const auto shape_of = [&](std::string_view name) {
+    const auto shape = options.template_shapes.find(std::string(name));
+    return shape == options.template_shapes.end() ? nullptr : &shape->second;
+  };
+  const bool decided = !options.experts.empty();  // then only the prefixes are the template's
+  Result<Spellings> found = SpellingOfNames(*hub.family, hub.model, options.template_order, shape_of, "the template");
+  if (!decided) return found;
+  return WithExperts(*hub.family, options.experts, found ? *std::move(found) : Spellings());
+}
+
+/// Copies of hub tensors: those that a Hugging Face source had, or that the template lists; all where neither speaks.
+Status AddCopies(const HubState& hub, const TargetOptions& options, const Spellings& spellings, const std::vector<SpelledTensor>& tensors, Draft* draft) {
+  std::map<std::string_view, const HubTensor*> by_name;
+  for (const SpelledTensor& one : tensors) {
+    if (one.tensor.slot == Slot::kParam) by_name[one.tensor.name] = &one.tensor;
+  }
+  for (const HubCopy& copy : hub.copies) {
+    const std::string name = family::SpelledName(*hub.family, spellings, copy.name);
+    const auto& order = options.template_order;
+    const bool listed = std::find(order.begin(), order.end(), name) != order.end();
+    const bool wanted = order.empty() ? hub.config.words != "hf" || copy.entry >= 0 : listed;
+    const auto original = by_name.find(family::SpelledName(*hub.family, spellings, copy.of));
+    if (!wanted || original == by_name.end()) continue;
+    const HubTensor& of = *original->second;
+    CROSSDOCK_RETURN_IF_ERROR(draft->Add(name, copy.name, Slot::kParam, of.dtype, of.shape, of.expr, options));
+  }
+  return OkStatus();
+}
+
+/// Master weights take the place of the parameters they belong to.
+Status UseMasters(HubState* hub) {
+  std::map<std::string, HubTensor> masters;
+  for (const HubTensor& tensor : hub->tensors) {
+    if (tensor.slot == Slot::kMaster) masters[tensor.name] = tensor;
+  }
+  if (masters.empty()) {
+    return MakeError(ErrorCode::kIncomplete, "the source has no master weights, which --params-from master asks for")
+        .WithHint("leave --params-from out");
+  }
+  for (HubTensor& tensor : hub->tensors) {
+    const auto master = masters.find(tensor.name);
+    if (tensor.slot != Slot::kParam || master == masters.end()) continue;
+    tensor.dtype = master->second.dtype;
+    tensor.expr = master->second.expr;
+  }
+  return OkStatus();
+}
+
+/// The parameters alone, master weights in their place where they are asked for.
+Result<HubState> ParamsOf(const HubState& hub, const TargetOptions& options) {
+  HubState params;
+  params.family = hub.family;
+  params.model = hub.model;
+  params.tensors = hub.tensors;
+  if (options.params_from_master) CROSSDOCK_RETURN_IF_ERROR(UseMasters(&params));
+  std::erase_if(params.tensors, [](const HubTensor& tensor) { return tensor.slot != Slot::kParam; });
+  return params;
+}
+
 }  // namespace
 
 Status Draft::Add(std::string name, const std::string& hub_name, Slot slot, DType source_dtype, const Shape& shape,
@@ -82,7 +144,10 @@ Status Draft::Add(std::string name, const std::string& hub_name, Slot slot, DTyp
   entry.name = std::move(name);
   entry.dtype = source_dtype;
   entry.shape = shape;
-  if (slot == Slot::kParam && options.dtype && IsFloating(source_dtype) && source_dtype != *options.dtype && !IsKept(hub_name, options)) {
+  const bool wanted = slot == Slot::kParam && options.dtype && IsFloating(source_dtype) && source_dtype != *options.dtype;
+  const bool island = wanted && family != nullptr && family::FitsAny(family->f32_islands, hub_name);
+  if (island) ++kept;
+  if (wanted && !island && !IsKept(hub_name, options)) {
     entry.dtype = *options.dtype;
     auto cast_expr = expr::Cast(std::move(expr), *options.dtype);
     if (!cast_expr) return std::move(cast_expr).error().WithTensor(entry.name);
@@ -102,6 +167,7 @@ void Draft::Finish(TargetState* target) {
     target->catalog.entries.push_back(std::move(entry));
     target->exprs.push_back(std::move(expr));
   }
+  if (kept > 0) target->notices.push_back(fmt::format("{} tensors keep their dtype: the family {} computes with them in F32", kept, family->name));
   if (cast > 0) target->notices.push_back(fmt::format("{} tensors are cast from {}", cast, cast_text));
 }
 
@@ -141,28 +207,21 @@ Status AddConfigAndSideFiles(const HubState& hub, const TargetOptions& options, 
 Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) {
   TargetState target;
   target.catalog.format = "safetensors";
-  std::map<std::string_view, const HubTensor*> masters;
-  if (options.params_from_master) {
-    for (const HubTensor& tensor : hub.tensors) {
-      if (tensor.slot == Slot::kMaster) masters[tensor.name] = &tensor;
-    }
-    if (masters.empty()) {
-      return MakeError(ErrorCode::kIncomplete, "the source has no master weights, which --params-from master asks for")
-          .WithHint("leave --params-from out");
-    }
-  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const HubState params, ParamsOf(hub, options));
+  CROSSDOCK_ASSIGN_OR_RETURN(const Spellings spellings, SpellingOfTarget(hub, options));
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<SpelledTensor> tensors, Spell(params, spellings));
   Draft draft;
-  for (const HubTensor& tensor : hub.tensors) {
-    if (tensor.slot != Slot::kParam) continue;
-    const auto master = masters.find(tensor.name);
-    const HubTensor& from = master == masters.end() ? tensor : *master->second;
-    CROSSDOCK_RETURN_IF_ERROR(draft.Add(tensor.name, tensor.name, Slot::kParam, from.dtype, from.shape, from.expr, options));
-    if (tensor.name == kEmbedding && WantsHeadBesideTied(hub, options)) {
+  draft.family = hub.family;
+  for (const auto& [tensor, hub_name] : tensors) {
+    CROSSDOCK_RETURN_IF_ERROR(draft.Add(tensor.name, hub_name, Slot::kParam, tensor.dtype, tensor.shape, tensor.expr, options));
+    if (hub_name == kEmbedding && WantsHeadBesideTied(hub, options)) {
       const std::string head(kHead);
-      CROSSDOCK_RETURN_IF_ERROR(draft.Add(head, head, Slot::kParam, from.dtype, from.shape, from.expr, options));
+      CROSSDOCK_RETURN_IF_ERROR(draft.Add(family::SpelledName(*hub.family, spellings, head), head, Slot::kParam, tensor.dtype, tensor.shape, tensor.expr, options));
       target.notices.push_back("lm_head.weight is written beside the embedding it is tied to, as the reference has it");
     }
   }
+  for (const std::string& name : spellings) target.notices.push_back(fmt::format("the names are spelled as the family's `{}`", name));
+  CROSSDOCK_RETURN_IF_ERROR(AddCopies(hub, options, spellings, tensors, &draft));
   CROSSDOCK_RETURN_IF_ERROR(AddConfigAndSideFiles(hub, options, MainDType(draft), &target));
   draft.Finish(&target);
   NameWhatStays(hub, options.params_from_master, &target);

@@ -121,6 +121,7 @@ Status CheckExpressible(const Value& args, const family::FamilyFile& family, con
   for (std::string_view setting : {"num_experts", "mtp_num_layers"}) {
     const Value* value = args.Find(setting);
     if (setting == "num_experts" && family.letters.contains("experts")) continue;
+    if (setting == "mtp_num_layers" && family.letters.contains("mtp")) continue;
     if (value != nullptr && args.GetInt(setting).value_or(0) != 0) return Inexpressible(family, origin, setting, Shown(*value), "layers that a dense family lacks");
   }
   return OkStatus();

@@ -272,7 +272,8 @@ Result<Value> ArgsFromConfig(const family::FamilyFile& family, const family::Mod
     if (flag != "position_embedding_type") args.Set(flag, ParseArgument(text));  // yarn only where the model says so
   }
   for (const char* off : {"apply_layernorm_1p", "layernorm_zero_centered_gamma"}) args.Set(off, Value(false));
-  args.Set("mtp_num_layers", Value());
+  const auto mtp = model.letters.find("mtp");
+  args.Set("mtp_num_layers", mtp == model.letters.end() || mtp->second == 0 ? Value() : Value(mtp->second));
   if (!model.letters.contains("experts")) args.Set("num_experts", Value());
   if (!family.mcore_flags.contains("multi_latent_attention")) args.Set("multi_latent_attention", Value(false));
   if (!args.GetInt("seq_length") || !args.GetInt("max_position_embeddings")) {

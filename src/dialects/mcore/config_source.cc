@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "dialects/hf/config_check.h"
+#include "dialects/hf/mtp.h"
 #include "family/detect.h"
 #include "fmt/format.h"
 
@@ -157,6 +158,18 @@ Status CheckRunConfigAgrees(const Catalog& catalog, const Inventory& inventory, 
   return CheckNumbersAgree(run->args, run->origin, stored);
 }
 
+/// The prediction layers that are stored, whatever a configuration announces.
+std::int64_t StoredMtpLayers(const Inventory& inventory) {
+  std::int64_t count = 0;
+  const auto there = [&](std::int64_t layer) {
+    const std::string prefix = fmt::format("mtp.layers.{}.", layer);
+    const auto at = inventory.tensors.lower_bound(prefix);
+    return at != inventory.tensors.end() && at->first.starts_with(prefix);
+  };
+  while (there(count)) ++count;
+  return count;
+}
+
 Error NoConfiguration() {
   return MakeError(ErrorCode::kIncomplete, "the checkpoint stores no configuration of its model")
       .WithExpected("arguments in common.pt, run_config.yaml, or hf/config.json")
@@ -212,6 +225,12 @@ Result<ChosenConfig> ChooseConfig(const Catalog& catalog, const ReadOptions& opt
     CROSSDOCK_ASSIGN_OR_RETURN(by_config, Evaluate(family, "hf/config.json", {"hf", *carried}));
   } else if (!by_args && options.template_config) {
     CROSSDOCK_ASSIGN_OR_RETURN(by_config, Evaluate(family, "the template's config.json", *options.template_config));
+  }
+  const std::int64_t mtp = StoredMtpLayers(inventory);
+  if (by_config) CROSSDOCK_RETURN_IF_ERROR(hf::AgreeOnMtp(family, mtp, by_config->origin, &by_config->config, &by_config->model, &chosen.notices));
+  const auto announced = by_args ? by_args->model.letters.find(hf::kMtpLetter) : family::Letters::const_iterator();
+  if (by_args && announced != by_args->model.letters.end() && announced->second < mtp) {  // more than are stored is a checkpoint that is not whole
+    CROSSDOCK_RETURN_IF_ERROR(hf::AgreeOnMtp(family, mtp, by_args->origin, &by_args->config, &by_args->model, &chosen.notices));
   }
   if (by_args && by_config) {
     CROSSDOCK_RETURN_IF_ERROR(CheckLettersAgree(catalog, inventory, family, *by_config, *by_args));

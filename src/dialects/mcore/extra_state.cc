@@ -10,7 +10,7 @@ namespace {
 /// Linear layers and norms.
 bool IsTransformerEngine(std::string_view module) {
   const std::string_view last = module.substr(module.rfind('.') + 1);
-  return last.starts_with("linear_") || last.ends_with("norm");
+  return last.starts_with("linear_") || last.ends_with("norm") || last == "eh_proj";
 }
 
 /// How many experts lie along the axis after the layers'; 0 for what is no expert's.
@@ -35,7 +35,7 @@ Value EmptyExtraState() {
 std::map<std::string, Value> EmptyExtraStates(const std::vector<Entry>& entries, std::int64_t layers) {
   std::map<std::string, Value> objects;
   for (const Entry& entry : entries) {
-    if (ParseTensorKey(entry.name).kind != TensorKey::Kind::kModel || !entry.name.starts_with("decoder.")) continue;
+    if (ParseTensorKey(entry.name).kind != TensorKey::Kind::kModel || !(entry.name.starts_with("decoder.") || entry.name.starts_with("mtp."))) continue;
     const std::string module = entry.name.substr(0, entry.name.rfind('.'));
     if (!IsTransformerEngine(module)) continue;
     const std::int64_t rows = HasLayerAxis(entry.name) ? layers : 1;

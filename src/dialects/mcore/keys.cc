@@ -103,7 +103,9 @@ std::vector<std::string> OtherSpellings(std::string_view name) {
   const auto add = [&](std::string other) {
     if (other != name) others.push_back(std::move(other));
   };
-  for (const auto& table : {std::span(kNorms), std::span(kLatentNorms)}) {
+  constexpr std::pair<std::string_view, std::string_view> kInnerLayer[] = {{"transformer_layer.", "mtp_model_layer."}};  // the module, and a hybrid model's file
+  using Table = std::span<const std::pair<std::string_view, std::string_view>>;
+  for (const Table& table : {Table(kNorms), Table(kLatentNorms), Table(kInnerLayer)}) {
     for (const auto& [own, fused] : table) {
       add(Respelled(name, own, fused));
       add(Respelled(name, fused, own));

@@ -3,6 +3,7 @@
 #include <set>
 #include <tuple>
 
+#include "dialects/hf/claim.h"
 #include "dialects/mcore/config_source.h"
 #include "dialects/mcore/interleaved_rotary.h"
 #include "dialects/mcore/inventory.h"
@@ -229,6 +230,12 @@ Status CheckVocabulary(const Inventory& inventory, const ChosenConfig& chosen) {
       .WithFound(fmt::format("{}", inventory.embedding_rows));
 }
 
+/// What a copy repeats: the embedding, where a tied model has no head of its own.
+std::string CopySource(const family::HubCopy& copy, const family::Model& model) {
+  const bool untied = std::find(model.conditions.begin(), model.conditions.end(), "untied") != model.conditions.end();
+  return copy.of == hf::kHead && !untied ? std::string(hf::kEmbedding) : copy.of;
+}
+
 }  // namespace
 
 Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
@@ -242,6 +249,7 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   hub.left_out = std::move(inventory.left_out);
   CROSSDOCK_ASSIGN_OR_RETURN(hub.tensors, Claims(source, inventory, chosen).Run(binding, options, &hub.left_out));
   for (const family::HubTensor& tensor : binding.hub) hub.order.push_back(tensor.name);
+  for (const family::HubCopy& copy : binding.copies) hub.copies.push_back({copy.name, CopySource(copy, chosen.model), -1, -1});
   hub.optimizer = OptimizerName(hub.tensors);
   hub.padded_vocab = inventory.embedding_rows;
   hub.optimizer_refusal = inventory.optimizer_refusal;

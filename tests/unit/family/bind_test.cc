@@ -301,6 +301,50 @@ TEST(BindTest, ExpertsByNumber) {
   EXPECT_EQ(Tensor(binding, "d.1.experts.2.fc1_v").expert_axis, -1);
 }
 
+/// The letters of a DeepSeek-V3 with one layer of multi-token prediction behind two of its own.
+Model Prediction() {
+  const Result<Value> config = ParseJson(R"({"hidden_size": 8, "num_hidden_layers": 2, "first_k_dense_replace": 1, "num_attention_heads": 2, "intermediate_size": 12,
+    "moe_intermediate_size": 4, "n_routed_experts": 3, "n_shared_experts": 1, "q_lora_rank": 4, "kv_lora_rank": 4, "qk_nope_head_dim": 2, "qk_rope_head_dim": 2,
+    "v_head_dim": 2, "vocab_size": 10, "num_nextn_predict_layers": 1})");
+  const Result<Model> model = EvaluateModel(Family("deepseek_v3"), {"hf", *config});
+  EXPECT_THAT(model, IsOk());
+  return *model;
+}
+
+TEST(BindTest, PredictionLayersFollowTheDecoderAndNameTheirCopies) {
+  BindOptions options = Mcore(16);
+  options.stacked_layers = false;
+  ASSERT_OK_AND_ASSIGN(const Binding binding, Bind(Family("deepseek_v3"), Prediction(), options));
+  const DialectTensor& projection = Tensor(binding, "mtp.layers.0.eh_proj.weight");
+  EXPECT_EQ(projection.shape, (Shape{8, 16}));
+  EXPECT_EQ(binding.hub[static_cast<std::size_t>(projection.hub.front())].name, "model.layers.2.eh_proj.weight");
+  const DialectTensor& experts = Tensor(binding, "mtp.layers.0.transformer_layer.mlp.experts.experts.linear_fc1.weight");
+  EXPECT_EQ(experts.shape, (Shape{3, 8, 8}));
+  EXPECT_EQ(experts.expert_axis, 0);
+  ASSERT_EQ(binding.copies.size(), 2U);
+  EXPECT_EQ(binding.copies[0].name, "model.layers.2.embed_tokens.weight");
+  EXPECT_EQ(binding.copies[1].of, "lm_head.weight");
+  EXPECT_TRUE(std::none_of(binding.hub.begin(), binding.hub.end(), [&](const HubTensor& t) { return t.name == binding.copies[0].name; }));
+}
+
+TEST(BindTest, SpellingsJoinExpertsAndComeBack) {
+  const Result<Value> config = ParseJson(R"({"hidden_size": 6, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 2,
+    "intermediate_size": 12, "moe_intermediate_size": 4, "num_experts": 3, "vocab_size": 10})");
+  ASSERT_OK_AND_ASSIGN(const Model model, EvaluateModel(Family("qwen3_moe"), {"hf", *config}));
+  for (const auto& [spelling, shape] : {std::pair("fused", Shape{3, 8, 6}), std::pair("fused_T", Shape{3, 6, 8})}) {
+    BindOptions options;
+    options.dialect = "hf";
+    options.spellings = {spelling};
+    ASSERT_OK_AND_ASSIGN(const Binding binding, Bind(Family("qwen3_moe"), model, options));
+    const DialectTensor& joined = Tensor(binding, "model.layers.1.mlp.experts.gate_up_proj");
+    EXPECT_EQ(joined.shape, shape);
+    EXPECT_EQ(joined.hub.size(), 6U);
+    ASSERT_OK_AND_ASSIGN(const auto inverses, expr::Inverses(joined.forward));
+    for (const std::int32_t ordinal : joined.hub) EXPECT_EQ(inverses.at(ordinal)->shape, (Shape{4, 6}));
+    EXPECT_TRUE(std::none_of(binding.tensors.begin(), binding.tensors.end(), [](const DialectTensor& t) { return t.name.find("experts.0.") != std::string::npos; }));
+  }
+}
+
 TEST(BindTest, WholeQkvTakesTheOrderOfGroupsAndComesBack) {
   ASSERT_OK_AND_ASSIGN(const FamilyFile family, ParseFamilyFile(kMixed, "mixed.toml"));
   BindOptions options = Mcore(0);

@@ -44,6 +44,24 @@ TEST(RowSyntaxTest, TargetsExpandTheirOperations) {
   EXPECT_FALSE(ParseTarget("- : id", 1).has_value());
 }
 
+TEST(FamilyFileTest, SpellingsAndCopiesNameTheRowsAndIndicesOfTheFamily) {
+  const auto spelled = [](std::string_view row) { return std::string(kHead) + "[spellings]\nx = [" + std::string(row) + "]\n"; };
+  const struct {
+    std::string text;
+    std::string expected;
+  } cases[] = {
+      {spelled(R"(["model.nothing", "y"])"), "names no row of the family"},
+      {spelled(R"(["model.layers.{l}.mlp.{gate,up}_proj.weight", "model.layers.mlp.both : gate_up"])"), "must keep the index l"},
+      {spelled(R"(["model.layers.{l}.mlp.{gate,up}_proj.weight", "model.layers.{l}.mlp.both"])"), "does not join"},
+      {spelled(R"(["model.norm.weight", "-"])"), "a spelling has every tensor"},
+      {spelled(R"(["model.norm.weight"])"), "two strings"},
+      {std::string(kHead) + "[[group]]\ncopies = [[\"again.{l}\", \"model.norm.weight\"]]\n", "{l} is no index"},
+  };
+  for (const auto& one : cases) EXPECT_THAT(ParseFamilyFile(one.text, "mine.toml"), IsError(ErrorCode::kUsage, HasSubstr(one.expected))) << one.text;
+  ASSERT_OK_AND_ASSIGN(const FamilyFile file, ParseFamilyFile(std::string(kHead) + "[spellings]\nnested = { \"model.\" = \"model.text.\" }\n", "mine.toml"));
+  EXPECT_EQ(file.spellings.at("nested").prefixes.at("model."), "model.text.");
+}
+
 TEST(FamilyFileTest, SyntaxErrorsNameLineAndColumn) {
   const Result<FamilyFile> file = ParseFamilyFile("family = \"x\"\n[letters\n", "mine.toml");
   ASSERT_THAT(file, IsError(ErrorCode::kUsage, HasSubstr("line 2")));
