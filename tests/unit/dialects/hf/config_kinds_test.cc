@@ -33,7 +33,7 @@ TEST(PatchKinds, SaysDenseLayersInTheFamilysOwnFields) {
   EXPECT_EQ(config.GetInt("first_k_dense_replace"), 2);
   Value qwen = Value::MakeDict();
   ASSERT_THAT(PatchKinds(Builtin("qwen3_moe"), Kinds({true, false, true, false}), &qwen), IsOk());
-  EXPECT_EQ(ToJson(*qwen.Find("mlp_only_layers"), 0), "[1,3]");
+  EXPECT_EQ(ToJson(*qwen.Find("mlp_only_layers"), 0), "[1, 3]");
   EXPECT_EQ(qwen.GetInt("decoder_sparse_step"), 1);
 }
 
