@@ -91,7 +91,9 @@ def test_there_and_back_bit_for_bit(source, tmp_path, case, layout):
     tool.convert(directory, tmp_path / "megatron", "--to", "megatron", *words)
     tool.convert(tmp_path / "megatron", tmp_path / "hf", "--to", "hf", "--max-shard-size", "90KB")
     assert_same(read_directory(tmp_path / "hf")[0], tensors)
-    assert json.loads((tmp_path / "hf" / "config.json").read_text()).items() >= config.items()
+    # transformers announces prediction layers that it does not write: config.json then says that there are none.
+    expected = config | ({"num_nextn_predict_layers": 0} if config["model_type"] in ("kimi_k2", "deepseek_v3") else {})
+    assert json.loads((tmp_path / "hf" / "config.json").read_text()).items() >= expected.items()
     if layout == "tp2_pp2_uneven" and config["model_type"] != "kimi_k2":
         ours, theirs = models.logits(tmp_path / "hf"), models.logits(directory)
         assert torch.equal(ours, theirs) and ours.std() > 0

@@ -172,7 +172,11 @@ Status WriteLetters(const family::FamilyFile& family, const family::Letters& let
       return found != nullptr && !found->is_null();
     });
     const bool always = family.letters.at(letter).fallback.empty() || family.letters.at(letter).fallback == "0" || letter == "k" || letter == "d";
-    if (said || always) SetPath(config, path, Value(value));
+    if (said || always) {
+      SetPath(config, path, Value(value));
+    } else if (places != paths.end()) {
+      SetPath(config, path, Value());   // as the arguments, which could say it: the modeling code's default is another model's
+    }
   }
   return PatchLetters(family, letters, config);
 }
@@ -206,7 +210,11 @@ void WriteArguments(const family::FamilyFile& family, const Value& args, Value* 
   for (const auto& [name, path] : family.arguments) {
     const Value* value = args.Find(name);
     if (value == nullptr || value->is_null()) continue;
-    if (!path.starts_with('!')) {
+    if (name == "no_rope_freq" && value->as_sequence() != nullptr) {   // 1 for layers without a rotary embedding; transformers lists those with one
+      ValueList rotated;
+      for (const Value& without : *value->as_sequence()) rotated.emplace_back(without.Equals(Value(0)) ? 1 : 0);
+      SetPath(config, path, Value::MakeList(std::move(rotated)));
+    } else if (!path.starts_with('!')) {
       SetPath(config, path, *value);
     } else if (const bool* flag = value->as_bool()) {
       SetPath(config, path.substr(1), Value(!*flag));
@@ -250,10 +258,10 @@ Result<Value> ConfigFromMcoreArgs(const family::FamilyFile& family, const Value&
   const bool untied = std::find(conditions.begin(), conditions.end(), "untied") != conditions.end();
   config.Set("tie_word_embeddings", Value(!untied));
   CROSSDOCK_RETURN_IF_ERROR(WriteLetters(family, letters, args, &config));
+  WriteArguments(family, args, &config);
   CROSSDOCK_RETURN_IF_ERROR(WriteConditions(family, letters, conditions, &config));
   // transformers repeats keys and values by q/k also here, where its default would be another model's number.
   if (IsLatent(family) && letters.contains("q")) config.Set("num_key_value_heads", Value(letters.at("q")));
-  WriteArguments(family, args, &config);
   WriteRouter(family, &config);
   CROSSDOCK_ASSIGN_OR_RETURN(const family::Model model, family::EvaluateModel(family, words));
   if (Status kinds = PatchKinds(family, model, &config); !kinds && original == nullptr) return std::move(kinds).error();
