@@ -259,6 +259,7 @@ Result<Value> ConfigFromMcoreArgs(const family::FamilyFile& family, const Value&
   config.Set("tie_word_embeddings", Value(!untied));
   CROSSDOCK_RETURN_IF_ERROR(WriteLetters(family, letters, args, &config));
   WriteArguments(family, args, &config);
+  WriteRope(rope, &config);
   CROSSDOCK_RETURN_IF_ERROR(WriteConditions(family, letters, conditions, &config));
   // transformers repeats keys and values by q/k also here, where its default would be another model's number.
   if (IsLatent(family) && letters.contains("q")) config.Set("num_key_value_heads", Value(letters.at("q")));
@@ -267,7 +268,6 @@ Result<Value> ConfigFromMcoreArgs(const family::FamilyFile& family, const Value&
   if (Status kinds = PatchKinds(family, model, &config); !kinds && original == nullptr) return std::move(kinds).error();
   Copy(args, "layernorm_epsilon", "rms_norm_eps", &config);
   Copy(args, "norm_epsilon", "rms_norm_eps", &config);
-  WriteRope(rope, &config);
   if (args.GetFloat("rotary_percent").value_or(1.0) != 1.0) {
     SetPath(&config, "rope_parameters.partial_rotary_factor", *args.Find("rotary_percent"));
     config.Set("partial_rotary_factor", *args.Find("rotary_percent"));
