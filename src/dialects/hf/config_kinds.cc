@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The fields are those of transformers 5.24: `first_k_dense_replace` with `moe_layer_freq` (DeepSeek's own code), `mlp_only_layers`
-/// with `decoder_sparse_step` (Qwen2-MoE, Qwen3-MoE).
+/// with `decoder_sparse_step` (Qwen2-MoE, Qwen3-MoE), `moe_layers` (Llama 4).
 #include "dialects/hf/config_kinds.h"
 
 #include <fmt/format.h>
@@ -43,6 +43,12 @@ Status PatchKinds(const family::FamilyFile& family, const family::Model& model, 
       }
       config->Set("mlp_only_layers", Value::MakeList(std::move(dense)));
       config->Set("decoder_sparse_step", Value(1));
+    } else if (rule.find("moe_layers") != std::string::npos) {
+      ValueList with;
+      for (std::size_t i = 0; i < layers.size(); ++i) {
+        if (layers[i]) with.emplace_back(static_cast<std::int64_t>(i));
+      }
+      config->Set("moe_layers", Value::MakeList(std::move(with)));
     }
   }
   if (Says(family, model, *config)) return OkStatus();

@@ -37,6 +37,12 @@ TEST(PatchKinds, SaysDenseLayersInTheFamilysOwnFields) {
   EXPECT_EQ(qwen.GetInt("decoder_sparse_step"), 1);
 }
 
+TEST(PatchKinds, NamesLayersWithExpertsWhereTheFamilyListsThose) {
+  Value llama = Json(R"({"interleave_moe_layer_step": 1})");
+  ASSERT_THAT(PatchKinds(Builtin("llama4"), Kinds({false, true, true}), &llama), IsOk());
+  EXPECT_EQ(ToJson(*llama.Find("moe_layers"), 0), "[1, 2]");
+}
+
 TEST(PatchKinds, RefusesLayersThatNoFieldNames) {
   Value config = Value::MakeDict();
   EXPECT_THAT(PatchKinds(Builtin("deepseek_v3"), Kinds({true, false, true}), &config), IsError(ErrorCode::kUnsupported, ::testing::HasSubstr("which layers have experts")));
