@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bottom-up: each function makes a node over inputs that are simple already, and the result is simple.
+// But of a slice of a join only the inputs that it meets are walked: one of 10^4 experts would else cost as much as all.
 // A marked node says where ranks cut, so it is never looked through; the mark of a rebuilt node stays on its result.
 #include <algorithm>
 #include <optional>
@@ -106,6 +107,25 @@ Expr SliceOfConcat(const Node& concat, const Box& box) {
   return SimpleConcat(parts, concat.axis);
 }
 
+/// The box of the reshape's input that `box` of its output is, where the two shapes differ in axes of size 1 only.
+std::optional<Box> BoxBelow(const Node& reshape, const Box& box) {
+  Box below = Box::Whole(reshape.inputs[0]->shape);
+  std::size_t to = 0;
+  for (std::size_t from = 0; from < box.rank(); ++from) {
+    if (reshape.shape[from] == 1) continue;
+    while (to < below.rank() && below.sizes[to] == 1) ++to;
+    if (to == below.rank() || below.sizes[to] != reshape.shape[from]) return std::nullopt;
+    below.offsets[to] = box.offsets[from];
+    below.sizes[to] = box.sizes[from];
+    ++to;
+  }
+  while (to < below.rank() && below.sizes[to] == 1) ++to;
+  return to == below.rank() ? std::optional<Box>(std::move(below)) : std::nullopt;
+}
+
+/// Whether a tree is a join or a slice of one.
+bool LeadsToJoin(const Expr& e) { return IsPlain(e, Op::kConcat) || (IsPlain(e, Op::kSlice) && IsPlain(e->inputs[0], Op::kConcat)); }
+
 Expr SimpleSlice(Expr in, Box box) {
   if (box == Box::Whole(in->shape)) return in;
   if (IsPlain(in, Op::kSlice)) {
@@ -116,6 +136,9 @@ Expr SimpleSlice(Expr in, Box box) {
   if (IsPlain(in, Op::kPad) && Box{in->offsets(), in->inputs[0]->shape}.Contains(box)) {
     for (std::size_t a = 0; a < box.rank(); ++a) box.offsets[a] -= in->offsets()[a];
     return SimpleSlice(in->inputs[0], box);
+  }
+  if (IsPlain(in, Op::kReshape) && !box.empty() && LeadsToJoin(in->inputs[0])) {
+    if (const std::optional<Box> below = BoxBelow(*in, box)) return SimpleReshape(SimpleSlice(in->inputs[0], *below), box.sizes);
   }
   return Made(Slice(std::move(in), box));
 }
@@ -155,10 +178,47 @@ Expr SimpleNode(const Node& node, std::vector<Expr> in) {
   }
 }
 
+/// A slice on its way to a join below it: as a join of what it takes of the inputs that it meets, or one step nearer, past another slice
+/// or axes of size 1. Null where it meets all inputs, or no join is there.
+Expr Narrowed(const Node& slice) {
+  if (slice.op != Op::kSlice || slice.shard_axis) return nullptr;
+  const Box box{slice.offsets(), slice.shape};
+  const Expr& in = slice.inputs[0];
+  if (box.empty() || box == Box::Whole(in->shape)) return nullptr;
+  if (IsPlain(in, Op::kSlice) && IsPlain(in->inputs[0], Op::kConcat)) {
+    Box sum = box;
+    for (std::size_t a = 0; a < sum.rank(); ++a) sum.offsets[a] += in->offsets()[a];
+    return Made(Slice(in->inputs[0], sum));
+  }
+  if (IsPlain(in, Op::kReshape) && LeadsToJoin(in->inputs[0])) {
+    const std::optional<Box> below = BoxBelow(*in, box);
+    return below ? Made(Reshape(Made(Slice(in->inputs[0], *below)), slice.shape)) : nullptr;
+  }
+  if (!IsPlain(in, Op::kConcat)) return nullptr;
+  const Node& concat = *in;
+  const auto axis = static_cast<std::size_t>(concat.axis);
+  const std::int64_t first = box.offsets[axis];
+  const std::int64_t end = first + box.sizes[axis];
+  const auto& starts = concat.starts();
+  auto i = static_cast<std::size_t>(std::upper_bound(starts.begin(), starts.end(), first) - 1 - starts.begin());
+  if (i == 0 && starts.back() < end) return nullptr;
+  std::vector<Expr> parts;
+  for (; i < starts.size() && starts[i] < end; ++i) {
+    Box part = box;
+    part.offsets[axis] = std::max(first, starts[i]) - starts[i];
+    part.sizes[axis] = std::min(end, starts[i] + concat.inputs[i]->shape[axis]) - starts[i] - part.offsets[axis];
+    if (part.sizes[axis] <= 0) continue;
+    const bool whole = part == Box::Whole(concat.inputs[i]->shape);
+    parts.push_back(whole ? concat.inputs[i] : Made(Slice(concat.inputs[i], part)));
+  }
+  return parts.size() == 1 ? parts.front() : Made(Concat(std::move(parts), concat.axis));
+}
+
 }  // namespace
 
 Expr Simplify(const Expr& root) {
   if (root->op == Op::kLeaf) return root;
+  if (const Expr narrowed = Narrowed(*root)) return Simplify(narrowed);
   std::vector<Expr> inputs;
   inputs.reserve(root->inputs.size());
   for (const Expr& in : root->inputs) inputs.push_back(Simplify(in));

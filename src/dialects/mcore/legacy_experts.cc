@@ -54,4 +54,24 @@ Result<Expr> JoinExperts(const ExpertParts& parts, const Cut& cut, bool gated) {
   return parts.memory ? expr::Concat(std::move(all), 0) : expr::Stack(all, 0);
 }
 
+Result<Expr> StackLayers(const std::vector<Expr>& layers) {
+  const auto one = [](const Expr& part) {
+    Shape shape = {1};
+    for (const std::int64_t n : part->shape) shape.push_back(n);
+    return expr::Reshape(part, shape);
+  };
+  std::vector<Expr> all;
+  for (const Expr& layer : layers) {
+    std::vector<Expr> parts;
+    const bool joined = layer->op == expr::Op::kConcat && layer->axis == 0;
+    for (const Expr& part : joined ? layer->inputs : std::vector<Expr>{layer}) {
+      CROSSDOCK_ASSIGN_OR_RETURN(Expr wide, one(part));
+      parts.push_back(std::move(wide));
+    }
+    CROSSDOCK_ASSIGN_OR_RETURN(Expr wide, expr::Concat(std::move(parts), 1));
+    all.push_back(std::move(wide));
+  }
+  return expr::Concat(std::move(all), 0);
+}
+
 }  // namespace crossdock::dialects::mcore

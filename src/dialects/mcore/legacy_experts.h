@@ -24,4 +24,7 @@ struct ExpertParts {
 /// All experts along a new first axis. `cut`: that of the key, which counts the expert axis.
 [[nodiscard]] Result<expr::Expr> JoinExperts(const ExpertParts& parts, const Cut& cut, bool gated);
 
+/// Layers of experts along a new first axis: a join of joins without a reshape between, so that a slice finds its expert at once.
+[[nodiscard]] Result<expr::Expr> StackLayers(const std::vector<expr::Expr>& layers);
+
 }  // namespace crossdock::dialects::mcore

@@ -12,6 +12,7 @@
 #include "dialects/mcore/legacy_distributed.h"
 #include "dialects/mcore/legacy_experts.h"
 #include "dialects/mcore/legacy_model.h"
+#include "dialects/mcore/legacy_names.h"
 #include "dialects/mcore/legacy_state.h"
 #include "dialects/mcore/registration_order.h"
 #include "dialects/mcore/view_catalog.h"
@@ -292,7 +293,7 @@ class Merger {
         std::vector<Expr> layers;
         for (const Whole* whole : stack) layers.push_back(whole->slots[static_cast<std::size_t>(slot)]);
         if (layers.front() == nullptr) continue;
-        CROSSDOCK_ASSIGN_OR_RETURN(Expr whole, expr::Stack(layers, 0));
+        CROSSDOCK_ASSIGN_OR_RETURN(Expr whole, IsOfExperts("." + rest) ? StackLayers(layers) : expr::Stack(layers, 0));
         Add("decoder.layers." + rest, slot, std::move(whole));
       }
     }

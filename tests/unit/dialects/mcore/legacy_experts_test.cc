@@ -56,6 +56,15 @@ TEST(LegacyExperts, OneMatrixOfAllExpertsIsReadAsItsMemoryLies) {
   EXPECT_EQ(Elements(fc2).at({4, 3, 1}), (Place{1, {3, 3}}));
 }
 
+TEST(LegacyExperts, LayersOfExpertsAreAJoinOfJoins) {
+  ASSERT_OK_AND_ASSIGN(const expr::Expr first, JoinExperts(Parts(1, 1, 3, {5, 2}), kFc2, true));
+  ASSERT_OK_AND_ASSIGN(const expr::Expr both, StackLayers({first, first}));
+  ASSERT_EQ(both->shape, (Shape{2, 3, 5, 2}));
+  EXPECT_EQ(Elements(both).at({1, 2, 4, 1}), (Place{2, {4, 1}}));
+  ASSERT_OK_AND_ASSIGN(const expr::Expr expert, expr::Slice(both, {{1, 2, 0, 0}, {1, 1, 5, 2}}));
+  EXPECT_EQ(expr::Describe(expr::Simplify(expert)), "reshape[1, 1, 5, 2](2)");
+}
+
 TEST(LegacyExperts, RefusesPartsThatDoNotFit) {
   EXPECT_THAT(JoinExperts(Parts(1, 1, 1, {5, 12}, 5), kFc1, true), IsError(ErrorCode::kCorrupt, HasSubstr("does not divide")));
   EXPECT_THAT(JoinExperts(Parts(1, 1, 1, {12}, 3), kFc1, true), IsError(ErrorCode::kCorrupt, HasSubstr("does not divide")));
