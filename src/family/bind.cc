@@ -14,8 +14,6 @@ namespace {
 
 using expr::Expr;
 
-/// No checkpoint has as many layers or experts; keeps a hostile configuration from filling memory.
-constexpr std::int64_t kMaxIndex = 16384;
 constexpr std::size_t kMaxTensors = std::size_t{1} << 22U;
 
 using IndexValues = std::map<std::string, std::int64_t>;

@@ -52,6 +52,7 @@ FamilyFile Merge(FamilyFile base, FamilyFile own) {
   own.letters.merge(base.letters);        // keys that both have stay as the including file says
   own.conditions.merge(base.conditions);
   own.layer_kinds.merge(base.layer_kinds);
+  if (own.window == Window::kUnsaid) own.window = base.window;
   own.mcore_flags.merge(base.mcore_flags);
   own.arguments.merge(base.arguments);
   own.spellings.merge(base.spellings);
@@ -251,6 +252,16 @@ std::vector<FamilyFile> ParseBuiltin() {
 }
 
 }  // namespace
+
+std::string LetterRule::McoreArgument() const {
+  const auto places = paths.find("mcore");
+  return places == paths.end() || places->second.empty() ? std::string() : places->second.front().substr(0, places->second.front().find(' '));
+}
+
+bool FamilyFile::States(const std::string& flag, std::string_view value) const {
+  const auto found = mcore_flags.find(flag);
+  return found != mcore_flags.end() && found->second == value;
+}
 
 bool FitsAny(const std::vector<std::string>& patterns, const std::string& name) {
   return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) { return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0; });

@@ -20,6 +20,17 @@ struct LetterRule {
   std::map<std::string, std::vector<std::string>> paths;
   std::string fallback;                                   ///< an expression over other letters, or empty
   std::string last_fallback;                              ///< where the first one needs a letter that nothing tells either
+
+  /// Megatron's argument that says it (the first of several, without its condition); empty when none does.
+  [[nodiscard]] std::string McoreArgument() const;
+};
+
+/// Whether the layers of a family see a sliding window.
+enum class Window : std::uint8_t {
+  kUnsaid,   ///< config.json's sliding_window counts; Megatron's window_size has no way back
+  kNone,     ///< never, whatever config.json says
+  kAlways,   ///< where config.json names one
+  kByFlag,   ///< where use_sliding_window is set as well
 };
 
 /// One dialect's side of a row: a name pattern and the operations that make it from the hub tensors.
@@ -79,6 +90,7 @@ struct FamilyFile {
   std::map<std::string, std::map<std::string, std::string>> conditions;
   /// Word -> words of a configuration -> expression over it and the layer's number `l`.
   std::map<std::string, std::map<std::string, std::string>> layer_kinds;
+  Window window = Window::kUnsaid;
   std::map<std::string, std::string> mcore_flags;  ///< family facts for Megatron's arguments, e.g. qk_layernorm = true
   /// Megatron's argument -> dotted path of config.json that says the same in the same units, both ways; "!path": the opposite, true where absent.
   std::map<std::string, std::string> arguments;
@@ -88,6 +100,9 @@ struct FamilyFile {
   std::vector<std::string> without;                ///< dialects that have no such model, whatever the rows say
   std::vector<Group> groups;
   std::string text;                                ///< the file as it stands, for `families NAME`
+
+  /// True when [mcore] says this of the family.
+  [[nodiscard]] bool States(const std::string& flag, std::string_view value = "true") const;
 };
 
 /// True when a hub name fits one of the patterns.

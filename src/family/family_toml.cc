@@ -44,6 +44,7 @@ class Reader {
     if (key == "layer_kinds") return Conditions(node, "layer_kinds", file.layer_kinds);
     if (key == "mcore") return Flags(node, file);
     if (key == "arguments") return Arguments(node, file);
+    if (key == "window") return Windows(node, file);
     if (key == "buffers") return Texts(node, key, file.buffers);
     if (key == "f32_islands") return Texts(node, key, file.f32_islands);
     if (key == "spellings") return Spellings(node, file);
@@ -121,6 +122,16 @@ class Reader {
       }
     }
     return OkStatus();
+  }
+
+  Status Windows(const toml::node& node, FamilyFile& file) const {
+    constexpr std::pair<std::string_view, Window> kWords[] = {{"none", Window::kNone}, {"always", Window::kAlways}, {"by_flag", Window::kByFlag}};
+    std::string text;
+    CROSSDOCK_RETURN_IF_ERROR(Text(node, "window", text));
+    for (const auto& [word, window] : kWords) {
+      if (text == word) return file.window = window, OkStatus();
+    }
+    return At(node, fmt::format("window is none, always or by_flag, not \"{}\"", Printable(text)));
   }
 
   Status Arguments(const toml::node& node, FamilyFile& file) const {

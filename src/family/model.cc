@@ -13,8 +13,6 @@ namespace {
 
 /// No model comes near; keeps products of a few letters within int64.
 constexpr std::int64_t kMaxLetter = std::int64_t{1} << 31U;
-/// As for indices (bind.cc).
-constexpr std::int64_t kMaxLayers = 16384;
 
 /// Only what may be absent altogether (multi-token prediction, say) may be 0; its file says `default = "0"`.
 std::int64_t LeastOf(const LetterRule& rule) { return rule.fallback == "0" ? 0 : 1; }
@@ -112,6 +110,8 @@ Result<std::vector<std::string>> EvaluateConditions(const FamilyFile& family, co
   return holding;
 }
 
+bool Model::Holds(std::string_view word) const { return std::find(conditions.begin(), conditions.end(), word) != conditions.end(); }
+
 bool Model::Homogeneous() const {
   return std::all_of(kinds.begin(), kinds.end(), [](const auto& kind) {
     const std::vector<bool>& layers = kind.second;
@@ -141,8 +141,8 @@ Result<Model> EvaluateModel(const FamilyFile& family, const ModelConfig& config)
   CROSSDOCK_ASSIGN_OR_RETURN(model.conditions, EvaluateConditions(family, config));
   if (family.layer_kinds.empty()) return model;
   const auto layers = model.letters.find("layers");
-  if (layers == model.letters.end() || layers->second > kMaxLayers) {
-    return MakeError(ErrorCode::kUsage, fmt::format("the family {} tells kinds of layers apart, for which the letter layers must count at most {}", family.name, kMaxLayers));
+  if (layers == model.letters.end() || layers->second > kMaxIndex) {
+    return MakeError(ErrorCode::kUsage, fmt::format("the family {} tells kinds of layers apart, for which the letter layers must count at most {}", family.name, kMaxIndex));
   }
   CROSSDOCK_ASSIGN_OR_RETURN(model.kinds, EvaluateKinds(family, config, layers->second));
   return model;

@@ -7,12 +7,16 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "family/family_file.h"
 #include "family/model_config.h"
 
 namespace crossdock::family {
+
+/// No model has as many layers or experts; keeps a hostile configuration from filling memory.
+inline constexpr std::int64_t kMaxIndex = 16384;
 
 using Letters = std::map<std::string, std::int64_t>;
 /// For each word of [layer_kinds]: whether layer 0, 1, ... is of this kind.
@@ -23,6 +27,7 @@ struct Model {
   std::vector<std::string> conditions;  ///< the words of [conditions] that hold
   LayerKinds kinds;
 
+  [[nodiscard]] bool Holds(std::string_view word) const;   ///< a word of [conditions]
   /// True when all layers have the same tensors: each kind is that of all layers or of none.
   [[nodiscard]] bool Homogeneous() const;
 };

@@ -276,6 +276,8 @@ Result<std::vector<Chain>> Start(const Call& call, const std::vector<Expr>& inpu
 
 }  // namespace
 
+std::span<const OpInfo> AllOps() { return kOps; }
+
 Result<OpInfo> FindOp(std::string_view op) {
   const Call call = SplitCall(op);
   for (const OpInfo& info : kOps) {

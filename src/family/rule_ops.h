@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,7 @@ struct OpInfo {
   int joins = 0;                       ///< how many tensors it makes one of; 0 = it takes one
   enum class Argument : std::uint8_t { kNone, kOptional, kRequired } argument = Argument::kNone;
 };
+[[nodiscard]] std::span<const OpInfo> AllOps();
 /// The operation that "name" or "name:argument" calls. kUsage for an unknown one or a wrong argument.
 [[nodiscard]] Result<OpInfo> FindOp(std::string_view op);
 

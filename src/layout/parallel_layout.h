@@ -28,6 +28,10 @@ struct ParallelLayout {
   bool operator==(const ParallelLayout&) const = default;
 
   [[nodiscard]] int expert_tp() const { return etp > 0 ? etp : tp; }
+  /// The rank within its stage that holds tensor part `tensor_rank` of one of `experts` experts. REQUIRES: ep divides them.
+  [[nodiscard]] int expert_rank(std::int64_t expert, std::int64_t experts, int tensor_rank) const {
+    return static_cast<int>(expert / (experts / ep)) * expert_tp() + tensor_rank;
+  }
   /// The fewest ranks of a stage on which both divisions are whole: dense tensors count tp, experts ep * expert_tp().
   [[nodiscard]] int ranks_per_stage() const { return std::lcm(tp, ep * expert_tp()); }
 };

@@ -49,8 +49,7 @@ Result<const family::FamilyFile*> ChooseFamily(const ReadOptions& options, const
 
 /// Copies that the source holds are claimed: they are compared with what they repeat, not carried.
 void ClaimCopies(Reading* reading) {
-  const auto& conditions = reading->hub.model.conditions;
-  const bool untied = std::find(conditions.begin(), conditions.end(), "untied") != conditions.end();
+  const bool untied = reading->hub.model.Holds("untied");
   for (const family::HubCopy& copy : reading->binding.copies) {
     HubCopy one{copy.name, copy.of == kHead && !untied ? std::string(kEmbedding) : copy.of, FindHub(*reading, copy.name), -1};
     one.original = FindHub(*reading, one.of);
@@ -259,8 +258,7 @@ Status ClaimParams(Reading* reading) {
 
 void SortOutRest(Reading* reading, bool allow_unknown) {
   const Catalog& source = *reading->source;
-  const auto& conditions = reading->hub.model.conditions;
-  const bool untied = std::find(conditions.begin(), conditions.end(), "untied") != conditions.end();
+  const bool untied = reading->hub.model.Holds("untied");
   const std::string head = family::SpelledName(*reading->hub.family, reading->spellings, std::string(kHead));
   for (std::size_t i = 0; i < source.entries.size(); ++i) {
     if (reading->claimed[i]) continue;

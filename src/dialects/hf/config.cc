@@ -109,7 +109,7 @@ class Patcher {
   /// A window that Megatron's arguments name holds for all layers, whatever the template says.
   void PatchWindow() {
     if (hub_.config.words != "mcore" || !own_.GetInt("sliding_window")) return;
-    const bool by_flag = hub_.family->name.starts_with("qwen");
+    const bool by_flag = hub_.family->window == family::Window::kByFlag;
     for (const char* key : {"sliding_window", "use_sliding_window", "max_window_layers"}) {
       const bool needed = by_flag || std::string_view(key) == "sliding_window";
       if (needed && !Same(result_.config.Find(key), *own_.Find(key))) result_.config.Set(key, *own_.Find(key));

@@ -60,7 +60,7 @@ Result<std::optional<std::int64_t>> WindowOf(const family::FamilyFile& family, c
   if (const Value* skip = args.Find("window_attn_skip_freq"); skip != nullptr && !skip->is_null() && !by_layer) {
     return Unsupported("window_attn_skip_freq", skip, "absent: a window on all layers alike");
   }
-  if (family.name != "mistral" && family.name != "phi3" && !family.name.starts_with("qwen") && !by_layer) {
+  if (family.window != family::Window::kAlways && family.window != family::Window::kByFlag && !by_layer) {
     return Unsupported("window_size", window, "absent").WithHint("Mistral's tensors are those of Llama: name that family with `--family mistral`");
   }
   return std::optional<std::int64_t>(*(*sides)[0].as_int() + 1);
@@ -83,21 +83,14 @@ Result<Value> LayerTypes(const Value& args, std::int64_t layers) {
   return Value::MakeList(std::move(types));
 }
 
-bool IsLatent(const family::FamilyFile& family) {
-  const auto flag = family.mcore_flags.find("multi_latent_attention");
-  return flag != family.mcore_flags.end() && flag->second == "true";
-}
-
 /// Multi-latent attention has a rotary embedding of its own, whose default is yarn (megatron-core 0.19.2, MLATransformerConfig). What
 /// the arguments leave to defaults there is not known here, so that yarn is taken only where they say all of it.
 Result<Rope> LatentRope(const Value& args) {
-  constexpr std::pair<const char*, const char*> kFactors[] = {{"factor", "rotary_scaling_factor"}, {"original_max_position_embeddings", "original_max_position_embeddings"},
-                                                              {"beta_fast", "beta_fast"}, {"beta_slow", "beta_slow"}, {"mscale", "mscale"}, {"mscale_all_dim", "mscale_all_dim"}};
   Rope rope;
   rope.theta = args.GetFloat("rotary_base");
   if (args.GetString("rope_type") == "rope") return rope;
   rope.type = "yarn";
-  for (const auto& [field, name] : kFactors) {
+  for (const auto& [field, name] : kLatentYarn) {
     const Value* value = args.Find(name);
     if (value == nullptr || value->is_null()) {
       return Unsupported("rope_type", args.Find("rope_type"), fmt::format("rope, or yarn beside {}, which says its {}", name, field))
@@ -109,11 +102,10 @@ Result<Rope> LatentRope(const Value& args) {
 }
 
 Result<Rope> RopeOf(const family::FamilyFile& family, const Value& args) {
-  if (IsLatent(family)) return LatentRope(args);
+  if (family.States("multi_latent_attention")) return LatentRope(args);
   Rope rope;
   rope.theta = args.GetFloat("rotary_base");
-  const auto other = family.mcore_flags.find("position_embedding_type");
-  if (const auto kind = args.GetString("position_embedding_type"); kind && *kind != "rope" && (other == family.mcore_flags.end() || other->second != *kind)) {
+  if (const auto kind = args.GetString("position_embedding_type"); kind && *kind != "rope" && !family.States("position_embedding_type", *kind)) {
     return Unsupported("position_embedding_type", args.Find("position_embedding_type"), "rope")
         .WithHint("this scaling of positions is unknown here");
   }
@@ -147,13 +139,12 @@ Result<Rope> RopeOf(const family::FamilyFile& family, const Value& args) {
 
 /// config.json's attention_bias: where a condition of the family reads it, or all linear layers have biases. Other families with biases
 /// on q, k, v have them without being told.
-bool SaysBias(const family::FamilyFile& family, const std::vector<std::string>& conditions) {
+bool SaysBias(const family::FamilyFile& family, const family::Model& model) {
   for (const auto& [word, rules] : family.conditions) {
     const auto rule = rules.find("hf");
-    if (rule != rules.end() && rule->second == "attention_bias") return std::find(conditions.begin(), conditions.end(), word) != conditions.end();
+    if (rule != rules.end() && rule->second == "attention_bias") return model.Holds(word);
   }
-  const auto all = family.mcore_flags.find("add_bias_linear");
-  return all != family.mcore_flags.end() && all->second == "true";
+  return family.States("add_bias_linear");
 }
 
 void Copy(const Value& args, std::string_view from, std::string_view to, Value* config) {
@@ -224,12 +215,11 @@ void WriteArguments(const family::FamilyFile& family, const Value& args, Value* 
 
 /// What the routers of a family always do, as its modeling code wants it said.
 void WriteRouter(const family::FamilyFile& family, Value* config) {
-  const auto score = family.mcore_flags.find("moe_router_score_function");
-  if (score != family.mcore_flags.end() && score->second == "sigmoid") {
+  if (family.States("moe_router_score_function", "sigmoid")) {
     config->Set("scoring_func", Value("sigmoid"));
     config->Set("topk_method", Value("noaux_tc"));
     config->Set("norm_topk_prob", Value(true));
-  } else if (IsLatent(family)) {
+  } else if (family.States("multi_latent_attention")) {
     config->Set("scoring_func", Value("softmax"));
     config->Set("topk_method", Value(config->GetInt("topk_group") ? "group_limited_greedy" : "greedy"));
   }
@@ -240,31 +230,29 @@ void WriteRouter(const family::FamilyFile& family, Value* config) {
 Result<Value> ConfigFromMcoreArgs(const family::FamilyFile& family, const Value& args, const Value* original) {
   CROSSDOCK_RETURN_IF_ERROR(CheckArchitecture(family, args));
   const family::ModelConfig words{"mcore", args};
-  CROSSDOCK_ASSIGN_OR_RETURN(const family::Letters letters, family::EvaluateLetters(family, words));
-  CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> conditions, family::EvaluateConditions(family, words));
+  CROSSDOCK_ASSIGN_OR_RETURN(const family::Model model, family::EvaluateModel(family, words));
+  const family::Letters& letters = model.letters;
   Result<Rope> said = RopeOf(family, args);
-  if (!said && !(IsLatent(family) && original != nullptr)) return std::move(said).error();
+  if (!said && !(family.States("multi_latent_attention") && original != nullptr)) return std::move(said).error();
   const Rope rope = said ? *std::move(said) : ReadRope(*original);
   Value config = Value::MakeDict();
   if (!family.architectures.empty()) {
     config.Set("architectures", Value::MakeList({Value(family.architectures[0])}));
   }
-  config.Set("attention_bias", Value(SaysBias(family, conditions)));
+  config.Set("attention_bias", Value(SaysBias(family, model)));
   Copy(args, "attention_dropout", "attention_dropout", &config);
   config.Set("hidden_act", Value("silu"));
   Copy(args, "init_method_std", "initializer_range", &config);
   Copy(args, "max_position_embeddings", "max_position_embeddings", &config);
   config.Set("model_type", Value(family.model_type));
-  const bool untied = std::find(conditions.begin(), conditions.end(), "untied") != conditions.end();
-  config.Set("tie_word_embeddings", Value(!untied));
+  config.Set("tie_word_embeddings", Value(!model.Holds("untied")));
   CROSSDOCK_RETURN_IF_ERROR(WriteLetters(family, letters, args, &config));
   WriteArguments(family, args, &config);
   WriteRope(rope, &config);
-  CROSSDOCK_RETURN_IF_ERROR(WriteConditions(family, letters, conditions, &config));
+  CROSSDOCK_RETURN_IF_ERROR(WriteConditions(family, letters, model.conditions, &config));
   // transformers repeats keys and values by q/k also here, where its default would be another model's number.
-  if (IsLatent(family) && letters.contains("q")) config.Set("num_key_value_heads", Value(letters.at("q")));
+  if (family.States("multi_latent_attention") && letters.contains("q")) config.Set("num_key_value_heads", Value(letters.at("q")));
   WriteRouter(family, &config);
-  CROSSDOCK_ASSIGN_OR_RETURN(const family::Model model, family::EvaluateModel(family, words));
   if (Status kinds = PatchKinds(family, model, &config); !kinds && original == nullptr) return std::move(kinds).error();
   Copy(args, "layernorm_epsilon", "rms_norm_eps", &config);
   Copy(args, "norm_epsilon", "rms_norm_eps", &config);

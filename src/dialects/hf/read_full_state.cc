@@ -122,8 +122,7 @@ void LeaveTiedOptimizer(Reading* reading) {
 }
 
 bool HoldsTiedHead(const Reading& reading) {
-  const auto& words = reading.hub.model.conditions;
-  return std::find(words.begin(), words.end(), "untied") == words.end() && FindHub(reading, kHead) >= 0;
+  return !reading.hub.model.Holds("untied") && FindHub(reading, kHead) >= 0;
 }
 
 void NameOptimizer(const Value& metadata, HubState* hub) {

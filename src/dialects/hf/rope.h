@@ -4,8 +4,10 @@
 /// Errors: kUnsupported for parameters an architecture keeps for each kind of layer. Threads: plain values.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "crossdock/result.h"
 #include "tensor/value.h"
@@ -20,6 +22,12 @@ struct Rope {
   /// Numbers count by value: 8 is 8.0.
   [[nodiscard]] bool SameScaling(const Rope& other) const;
 };
+
+/// Yarn under multi-latent attention: the field of config.json's scaling, Megatron's argument (megatron-core 0.19.2, MLATransformerConfig).
+inline constexpr std::array kLatentYarn = {
+    std::pair{"factor", "rotary_scaling_factor"}, std::pair{"original_max_position_embeddings", "original_max_position_embeddings"},
+    std::pair{"beta_fast", "beta_fast"},          std::pair{"beta_slow", "beta_slow"},
+    std::pair{"mscale", "mscale"},                std::pair{"mscale_all_dim", "mscale_all_dim"}};
 
 /// What a config.json says; an empty Rope when it says nothing.
 [[nodiscard]] Rope ReadRope(const Value& config);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <tuple>
@@ -63,6 +64,28 @@ bool SameForms(const family::Binding& a, const family::Binding& b) {
   return SameNames(a, b) && std::ranges::equal(a.tensors, b.tensors, [](const auto& x, const auto& y) { return x.shape == y.shape && expr::Describe(x.forward) == expr::Describe(y.forward); });
 }
 
+/// All spellings that differ, with how many of their tensors are there by name and how many of these fit by shape.
+Result<std::vector<Candidate>> CandidatesOf(const family::FamilyFile& family, const family::Model& model, const std::function<bool(const std::string&)>& is_there,
+                                            const ShapeLookup& shape_of) {
+  std::vector<Candidate> candidates;
+  for (Spellings& spellings : Choices(family)) {
+    Candidate one{std::move(spellings), {}};
+    CROSSDOCK_ASSIGN_OR_RETURN(one.binding, BindTo(family, model, one.spellings));
+    if (std::ranges::any_of(candidates, [&](const Candidate& other) { return SameForms(other.binding, one.binding); })) continue;
+    for (const family::DialectTensor& tensor : one.binding.tensors) {
+      if (!is_there(tensor.name)) continue;
+      ++one.named;
+      const Shape* shape = shape_of(tensor.name);
+      if (shape != nullptr && *shape == tensor.shape) ++one.fitting;
+    }
+    candidates.push_back(std::move(one));
+  }
+  return candidates;
+}
+
+/// Names count before shapes.
+bool Farther(const Candidate& a, const Candidate& b) { return std::tie(a.named, a.fitting) < std::tie(b.named, b.fitting); }
+
 Error Ambiguous(const Candidate& a, const Candidate& b, const std::string& where) {
   std::string tensor;
   for (std::size_t i = 0; i < a.binding.tensors.size() && tensor.empty(); ++i) {
@@ -80,19 +103,7 @@ Error Ambiguous(const Candidate& a, const Candidate& b, const std::string& where
 
 Result<Spellings> FindSpelling(const family::FamilyFile& family, const family::Model& model, const ShapeLookup& shape_of, const std::string& where) {
   if (family.spellings.empty()) return Spellings();
-  std::vector<Candidate> candidates;
-  for (Spellings& spellings : Choices(family)) {
-    Candidate one{std::move(spellings), {}};
-    CROSSDOCK_ASSIGN_OR_RETURN(one.binding, BindTo(family, model, one.spellings));
-    if (std::ranges::any_of(candidates, [&](const Candidate& other) { return SameForms(other.binding, one.binding); })) continue;
-    for (const family::DialectTensor& tensor : one.binding.tensors) {
-      const Shape* shape = shape_of(tensor.name);
-      if (shape == nullptr) continue;
-      ++one.named;
-      if (*shape == tensor.shape) ++one.fitting;
-    }
-    candidates.push_back(std::move(one));
-  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates, CandidatesOf(family, model, [&](const std::string& name) { return shape_of(name) != nullptr; }, shape_of));
   const auto whole = [](const Candidate& one) { return one.Whole(); };
   const auto first = std::ranges::find_if(candidates, whole);
   if (first != candidates.end()) {
@@ -101,7 +112,7 @@ Result<Spellings> FindSpelling(const family::FamilyFile& family, const family::M
     return first->spellings;
   }
   // What is missing is told by names, what does not fit by shapes: the nearest spelling gives the shortest list.
-  const auto best = std::ranges::max_element(candidates, [](const Candidate& a, const Candidate& b) { return a.named != b.named ? a.named < b.named : a.fitting < b.fitting; });
+  const auto best = std::ranges::max_element(candidates, Farther);
   return best->spellings;
 }
 
@@ -109,21 +120,9 @@ Result<Spellings> SpellingOfNames(const family::FamilyFile& family, const family
                                   const ShapeLookup& shape_of, const std::string& where) {
   if (family.spellings.empty() || names.empty()) return Spellings();
   const std::set<std::string_view> known(names.begin(), names.end());
-  std::vector<Candidate> candidates;
-  for (Spellings& spellings : Choices(family)) {
-    Candidate one{std::move(spellings), {}};
-    CROSSDOCK_ASSIGN_OR_RETURN(one.binding, BindTo(family, model, one.spellings));
-    if (std::ranges::any_of(candidates, [&](const Candidate& other) { return SameForms(other.binding, one.binding); })) continue;
-    for (const family::DialectTensor& tensor : one.binding.tensors) {
-      if (!known.contains(tensor.name)) continue;
-      ++one.named;
-      const Shape* shape = shape_of(tensor.name);
-      if (shape != nullptr && *shape == tensor.shape) ++one.fitting;
-    }
-    candidates.push_back(std::move(one));
-  }
-  const auto less = [](const Candidate& a, const Candidate& b) { return a.named != b.named ? a.named < b.named : a.fitting < b.fitting; };
-  const auto best = std::ranges::max_element(candidates, less);
+  const auto is_known = [&](const std::string& name) { return known.contains(name); };
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates, CandidatesOf(family, model, is_known, shape_of));
+  const auto best = std::ranges::max_element(candidates, Farther);
   if (best->named == 0) return Spellings();
   for (const Candidate& other : candidates) {
     const bool equal = &other != &*best && other.named == best->named && other.fitting == best->fitting;

@@ -70,7 +70,7 @@ void NameWhatStays(const HubState& hub, bool masters_used, TargetState* target) 
 }
 
 bool WantsHeadBesideTied(const HubState& hub, const TargetOptions& options) {
-  const bool untied = std::find(hub.model.conditions.begin(), hub.model.conditions.end(), "untied") != hub.model.conditions.end();
+  const bool untied = hub.model.Holds("untied");
   if (untied) return false;
   return hub.tied || std::find(options.template_order.begin(), options.template_order.end(), kHead) != options.template_order.end();
 }

@@ -97,8 +97,7 @@ std::optional<StoredArgs> ReadRunConfig(const Catalog& catalog) {
 Status CheckExpressible(const Value& args, const family::FamilyFile& family, const std::string& origin) {
   CROSSDOCK_RETURN_IF_ERROR(hf::CheckFields(args, kNumbers, origin));
   for (const Obstacle& obstacle : kFlagObstacles) {
-    const auto said = family.mcore_flags.find(std::string(obstacle.setting));
-    if (said != family.mcore_flags.end() && said->second == "true") continue;
+    if (family.States(std::string(obstacle.setting))) continue;
     if (args.GetBool(obstacle.setting).value_or(false)) return Inexpressible(family, origin, obstacle.setting, "True", obstacle.meaning);
   }
   const auto other_text = [&](std::string_view setting, std::string_view wanted) {
@@ -106,16 +105,13 @@ Status CheckExpressible(const Value& args, const family::FamilyFile& family, con
     return value && *value != wanted ? value : std::nullopt;
   };
   if (const auto norm = other_text("normalization", "RMSNorm")) return Inexpressible(family, origin, "normalization", Printable(*norm), "another norm than RMSNorm");
-  const auto kind = family.mcore_flags.find("position_embedding_type");
-  if (const auto position = other_text("position_embedding_type", "rope"); position && (kind == family.mcore_flags.end() || kind->second != *position)) {
+  if (const auto position = other_text("position_embedding_type", "rope"); position && !family.States("position_embedding_type", *position)) {
     return Inexpressible(family, origin, "position_embedding_type", Printable(*position), "another position embedding than rotary");
   }
-  const bool latent = family.mcore_flags.contains("multi_latent_attention");  // which knows yarn
+  const bool latent = family.States("multi_latent_attention");  // which knows yarn
   if (const auto rope = other_text("rope_type", "rope"); rope && !(latent && *rope == "yarn")) return Inexpressible(family, origin, "rope_type", Printable(*rope), "a rotary scaling without a rule");
-  const auto gate = family.mcore_flags.find("swiglu");
-  const bool other_gate = gate != family.mcore_flags.end() && gate->second == "false";
-  if (args.GetBool("swiglu") == false && !other_gate) return Inexpressible(family, origin, "swiglu", "False", "an MLP without a gate");
-  if (family.mcore_flags.contains("rotary_interleaved") && args.GetBool("rotary_interleaved") == false) {
+  if (args.GetBool("swiglu") == false && !family.States("swiglu", "false")) return Inexpressible(family, origin, "swiglu", "False", "an MLP without a gate");
+  if (family.States("rotary_interleaved") && args.GetBool("rotary_interleaved") == false) {
     return Inexpressible(family, origin, "rotary_interleaved", "False", "pairs of q and k apart, where the hub has them side by side");
   }
   for (std::string_view setting : {"num_experts", "mtp_num_layers"}) {

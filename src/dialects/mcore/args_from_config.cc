@@ -45,21 +45,11 @@ bool SetLatentRope(const hf::Rope& rope, Value* args) {
   if (rope.type != "default" && rope.type != "yarn") return false;
   args->Set("rope_type", Value(rope.type == "yarn" ? "yarn" : "rope"));
   if (rope.type == "default") return true;
-  constexpr std::pair<const char*, const char*> kFactors[] = {{"factor", "rotary_scaling_factor"}, {"original_max_position_embeddings", "original_max_position_embeddings"},
-                                                              {"beta_fast", "beta_fast"}, {"beta_slow", "beta_slow"}, {"mscale", "mscale"}, {"mscale_all_dim", "mscale_all_dim"}};
-  for (const auto& [field, name] : kFactors) {
+  for (const auto& [field, name] : hf::kLatentYarn) {
     if (const Value* value = rope.factors.Find(field); value != nullptr && !value->is_null()) args->Set(name, *value);
   }
   return true;
 }
-
-/// Whether the family file states this fact in [mcore].
-bool States(const family::FamilyFile& family, const std::string& flag, std::string_view value = "true") {
-  const auto found = family.mcore_flags.find(flag);
-  return found != family.mcore_flags.end() && found->second == value;
-}
-
-bool HasLatentAttention(const family::FamilyFile& family) { return States(family, "multi_latent_attention"); }
 
 /// Yarn outside latent attention (megatron-core 0.19.2, GPTModel with position_embedding_type yarn).
 void SetYarn(const hf::Rope& rope, Value* args) {
@@ -96,9 +86,9 @@ Status SetRope(const family::FamilyFile& family, const family::Letters& letters,
   args->Set("use_rope_scaling", Value(false));
   args->Set("rope_scaling_factor", Value(8.0));  // Megatron's default
   args->Set("rotary_seq_len_interpolation_factor", Value());
-  if (HasLatentAttention(family) && SetLatentRope(rope, args)) return OkStatus();
+  if (family.States("multi_latent_attention") && SetLatentRope(rope, args)) return OkStatus();
   if (rope.type == "default") return OkStatus();
-  if (rope.type == "yarn" && States(family, "position_embedding_type", "yarn")) {
+  if (rope.type == "yarn" && family.States("position_embedding_type", "yarn")) {
     SetYarn(rope, args);
     return OkStatus();
   }
@@ -129,8 +119,8 @@ Status SetWindow(const family::FamilyFile& family, const Value& config, Value* a
   const bool by_layer = family.arguments.contains("window_attn_skip_freq");
   if (by_layer) args->Set("window_attn_skip_freq", Value());
   const std::optional<std::int64_t> window = config.GetInt("sliding_window");
-  const bool by_flag = family.name.starts_with("qwen");  // Qwen names a window and leaves it off; Llama has none
-  const bool used = by_flag ? config.GetBool("use_sliding_window").value_or(false) : family.name != "llama";
+  const bool by_flag = family.window == family::Window::kByFlag;
+  const bool used = by_flag ? config.GetBool("use_sliding_window").value_or(false) : family.window != family::Window::kNone;
   if (!window || *window == 0 || !used) return OkStatus();
   const Value* types = config.Find("layer_types");
   const ValueList* list = types != nullptr ? types->as_sequence() : nullptr;
@@ -157,7 +147,7 @@ bool ReadsFlag(const family::FamilyFile& family, const std::string& flag) {
     return rule != condition.second.end() && rule->second == flag;
   };
   const auto is_argument = [&](const auto& argument) { return argument.second == flag; };
-  return States(family, "add_bias_linear") || std::any_of(family.conditions.begin(), family.conditions.end(), reads) ||
+  return family.States("add_bias_linear") || std::any_of(family.conditions.begin(), family.conditions.end(), reads) ||
          std::any_of(family.arguments.begin(), family.arguments.end(), is_argument);
 }
 
@@ -172,9 +162,8 @@ Status CheckConfig(const family::FamilyFile& family, const Value& config) {
 
 /// A letter that stands for what this model does not have (a rank of 1 where there is no low-rank projection) is not stored.
 bool Counts(const family::FamilyFile& family, const family::Model& model, const std::string& letter) {
-  const auto holds = [&](std::string_view word) { return std::find(model.conditions.begin(), model.conditions.end(), word) != model.conditions.end(); };
-  if (letter == "ql") return holds("qlora");
-  if (letter == "s" && family.conditions.contains("shared")) return holds("shared");
+  if (letter == "ql") return model.Holds("qlora");
+  if (letter == "s" && family.conditions.contains("shared")) return model.Holds("shared");
   return true;
 }
 
@@ -205,10 +194,8 @@ Result<Value> FromHf(const family::FamilyFile& family, const family::Model& mode
   CROSSDOCK_RETURN_IF_ERROR(CheckConfig(family, config));
   Value args = Value::MakeDict();
   for (const auto& [letter, rule] : family.letters) {
-    const auto places = rule.paths.find("mcore");
-    if (places == rule.paths.end() || letter == "v" || !Counts(family, model, letter)) continue;
-    const std::string& place = places->second.front();
-    args.Set(place.substr(0, place.find(' ')), Value(letters.at(letter)));
+    const std::string name = rule.McoreArgument();
+    if (!name.empty() && letter != "v" && Counts(family, model, letter)) args.Set(name, Value(letters.at(letter)));
   }
   const auto groups = letters.find("k");
   args.Set("group_query_attention", Value(groups != letters.end() && groups->second != letters.at("q")));
@@ -233,7 +220,7 @@ Result<Value> FromHf(const family::FamilyFile& family, const family::Model& mode
   args.Set("normalization", Value("RMSNorm"));
   args.Set("layernorm_epsilon", Value(epsilon));
   args.Set("norm_epsilon", Value(epsilon));
-  const bool untied = std::find(model.conditions.begin(), model.conditions.end(), "untied") != model.conditions.end();
+  const bool untied = model.Holds("untied");
   args.Set("untie_embeddings_and_output_weights", Value(untied));
   args.Set("swiglu", Value(true));
   for (const char* off : {"squared_relu", "add_bias_linear", "add_qkv_bias", "qk_layernorm", "apply_query_key_layer_scaling"}) {
@@ -255,10 +242,8 @@ Result<Value> ArgsFromConfig(const family::FamilyFile& family, const family::Mod
       if (const Value* value = config.values.Find(name)) args.Set(name, *value);
     }
     for (const auto& [letter, rule] : family.letters) {
-      const auto places = rule.paths.find("mcore");
-      if (places == rule.paths.end() || letter == "v") continue;
-      const std::string name = places->second.front().substr(0, places->second.front().find(' '));
-      if (const Value* value = config.values.Find(name)) args.Set(name, *value);
+      const Value* value = config.values.Find(rule.McoreArgument());
+      if (value != nullptr && letter != "v") args.Set(rule.McoreArgument(), *value);
     }
     for (const auto& [name, path] : family.arguments) {
       if (const Value* value = config.values.Find(name)) args.Set(name, *value);
@@ -275,7 +260,7 @@ Result<Value> ArgsFromConfig(const family::FamilyFile& family, const family::Mod
   const auto mtp = model.letters.find("mtp");
   args.Set("mtp_num_layers", mtp == model.letters.end() || mtp->second == 0 ? Value() : Value(mtp->second));
   if (!model.letters.contains("experts")) args.Set("num_experts", Value());
-  if (!family.mcore_flags.contains("multi_latent_attention")) args.Set("multi_latent_attention", Value(false));
+  if (!family.States("multi_latent_attention")) args.Set("multi_latent_attention", Value(false));
   if (!args.GetInt("seq_length") || !args.GetInt("max_position_embeddings")) {
     const std::optional<std::int64_t> length = args.GetInt("max_position_embeddings") ? args.GetInt("max_position_embeddings") : args.GetInt("seq_length");
     if (length) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "dialects/hf/rope.h"
 #include "dialects/mcore/args.h"
 #include "dialects/mcore/keys.h"
 #include "dialects/mcore/layout_args.h"
@@ -35,33 +36,27 @@ std::string Window(const Value& window) {
 /// training/checkpointing.py, load_args_from_checkpoint).
 std::string UnreadFlags(const Value& args) {
   std::string flags;
-  const auto add = [&](std::string_view name, std::string_view flag) {
+  const auto add = [&](std::string_view name) {
     const Value* value = args.Find(name);
     if (value == nullptr || value->is_null()) return;
+    std::string flag = " --" + std::string(name);
+    std::replace(flag.begin(), flag.end(), '_', '-');
     if (value->as_string() != nullptr) {
-      flags += fmt::format(" {} {}", flag, *value->as_string());
+      flags += fmt::format("{} {}", flag, *value->as_string());
     } else if (value->as_bool() == nullptr) {
-      flags += fmt::format(" {} {}", flag, Number(args, name));
+      flags += fmt::format("{} {}", flag, Number(args, name));
     } else if (*value->as_bool()) {
-      flags += fmt::format(" {}", flag);
+      flags += flag;
     }
   };
   if (args.GetBool("multi_latent_attention").value_or(false)) {
-    constexpr std::pair<std::string_view, std::string_view> kLatent[] = {
-        {"multi_latent_attention", "--multi-latent-attention"}, {"q_lora_rank", "--q-lora-rank"}, {"kv_lora_rank", "--kv-lora-rank"},
-        {"qk_head_dim", "--qk-head-dim"}, {"qk_pos_emb_head_dim", "--qk-pos-emb-head-dim"}, {"v_head_dim", "--v-head-dim"}, {"rope_type", "--rope-type"}};
-    for (const auto& [name, flag] : kLatent) add(name, flag);
+    for (const char* name : {"multi_latent_attention", "q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim", "rope_type"}) add(name);
     if (args.GetString("rope_type") == "yarn") {
-      constexpr std::pair<std::string_view, std::string_view> kYarn[] = {
-          {"rotary_scaling_factor", "--rotary-scaling-factor"}, {"original_max_position_embeddings", "--original-max-position-embeddings"},
-          {"beta_fast", "--beta-fast"}, {"beta_slow", "--beta-slow"}, {"mscale", "--mscale"}, {"mscale_all_dim", "--mscale-all-dim"}};
-      for (const auto& [name, flag] : kYarn) add(name, flag);
+      for (const auto& [field, name] : hf::kLatentYarn) add(name);
     }
   }
   if (args.GetInt("num_experts").value_or(0) > 0) {
-    add("moe_router_num_groups", "--moe-router-num-groups");
-    add("moe_router_group_topk", "--moe-router-group-topk");
-    add("moe_shared_expert_gate", "--moe-shared-expert-gate");
+    for (const char* name : {"moe_router_num_groups", "moe_router_group_topk", "moe_shared_expert_gate"}) add(name);
   }
   return flags;
 }

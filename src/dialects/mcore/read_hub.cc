@@ -232,7 +232,7 @@ Status CheckVocabulary(const Inventory& inventory, const ChosenConfig& chosen) {
 
 /// What a copy repeats: the embedding, where a tied model has no head of its own.
 std::string CopySource(const family::HubCopy& copy, const family::Model& model) {
-  const bool untied = std::find(model.conditions.begin(), model.conditions.end(), "untied") != model.conditions.end();
+  const bool untied = model.Holds("untied");
   return copy.of == hf::kHead && !untied ? std::string(hf::kEmbedding) : copy.of;
 }
 
@@ -265,8 +265,8 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   hub.load_hint = LoadLine(source.root, source.root, StoredStateOf(source, IsRelease(source)));
   hub.notices = std::move(chosen.notices);
   if (std::optional<std::string> notice = IterationNotice(source)) hub.notices.push_back(*std::move(notice));
-  const auto pairs = chosen.family->mcore_flags.find("rotary_interleaved");  // the hub itself has pairs
-  if (args != nullptr && IsInterleaved(*args) && pairs == chosen.family->mcore_flags.end()) {
+  const bool hub_has_pairs = chosen.family->States("rotary_interleaved");
+  if (args != nullptr && IsInterleaved(*args) && !hub_has_pairs) {
     CROSSDOCK_RETURN_IF_ERROR(UndoInterleaving(*args, &hub.tensors));
     if (chosen.config.words == "mcore") chosen.config.values.Set("rotary_interleaved", Value(false));
     hub.notices.emplace_back("the checkpoint was trained with rotary_interleaved: the rows of q and k are taken in the hub's order, pairs apart");

@@ -128,18 +128,12 @@ class Resharder {
   /// One box an expert; expert rank r holds the r-th part of them.
   Status AddExperts(const Entry& entry, const Box& box, std::size_t axis, int tensor_rank, std::vector<std::pair<int, Box>>& parts) const {
     const std::int64_t experts = entry.shape[axis];
-    if (experts % options_.layout.ep != 0) {
-      return MakeError(ErrorCode::kUsage, "the experts do not divide among the expert-parallel ranks")
-          .WithTensor(entry.name)
-          .WithExpected(fmt::format("--ep to be a divisor of {}", experts))
-          .WithFound(fmt::format("--ep {}", options_.layout.ep));
-    }
-    const std::int64_t each = experts / options_.layout.ep;
+    if (Status divides = CheckExpertsDivide(experts, options_.layout.ep); !divides) return std::move(std::move(divides).error()).WithTensor(entry.name);
     for (std::int64_t e = 0; e < experts; ++e) {
       Box one = box;
       one.offsets[axis] = e;
       one.sizes[axis] = 1;
-      parts.emplace_back(static_cast<int>(e / each) * options_.layout.expert_tp() + tensor_rank, std::move(one));
+      parts.emplace_back(options_.layout.expert_rank(e, experts, tensor_rank), std::move(one));
     }
     return OkStatus();
   }

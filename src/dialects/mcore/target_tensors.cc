@@ -165,7 +165,6 @@ class Builder {
   Result<std::vector<Chunk>> ExpertChunks(const DialectTensor& tensor) const {
     const int ranks = options_.layout.expert_tp();
     const auto axis = static_cast<std::size_t>(tensor.expert_axis);
-    const std::int64_t each = tensor.shape[axis] / options_.layout.ep;
     std::vector<Chunk> chunks;
     std::vector<Box> first;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -178,7 +177,7 @@ class Builder {
           Box one = box;
           one.offsets[axis] = e;
           one.sizes[axis] = 1;
-          AddCut(tensor, one, static_cast<int>(e / each) * ranks + rank, true, chunks);
+          AddCut(tensor, one, options_.layout.expert_rank(e, tensor.shape[axis], rank), true, chunks);
         }
       }
     }

@@ -20,6 +20,13 @@ bool Fits(std::int64_t tp, const HeadCounts& c) {
 
 }  // namespace
 
+Status CheckExpertsDivide(std::int64_t experts, int ep) {
+  if (experts % ep == 0) return OkStatus();
+  return MakeError(ErrorCode::kUsage, "the experts do not divide among the expert-parallel ranks")
+      .WithExpected(fmt::format("--ep to be a divisor of {}", experts))
+      .WithFound(fmt::format("--ep {}", ep));
+}
+
 Status CheckTensorParallel(const HeadCounts& counts, int tp) {
   if (tp < 1) return MakeError(ErrorCode::kUsage, "--tp must be at least 1").WithFound(fmt::format("{}", tp));
   if (Fits(tp, counts)) return OkStatus();

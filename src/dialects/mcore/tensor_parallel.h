@@ -18,6 +18,8 @@ struct HeadCounts {
   std::int64_t ffn = 0;       ///< intermediate_size, ffn_hidden_size
 };
 
+/// Whole experts go to the expert ranks.
+[[nodiscard]] Status CheckExpertsDivide(std::int64_t experts, int ep);
 [[nodiscard]] Status CheckTensorParallel(const HeadCounts& counts, int tp);
 
 }  // namespace crossdock::dialects::mcore

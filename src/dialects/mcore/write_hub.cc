@@ -31,11 +31,7 @@ Status CheckExpertParallel(const HubState& hub, const layout::ParallelLayout& la
         .WithExpected("no --ep and --etp")
         .WithFound(fmt::format("--ep {}, --etp {}", layout.ep, layout.expert_tp()));
   }
-  if (experts->second % layout.ep != 0) {
-    return MakeError(ErrorCode::kUsage, "the experts do not divide among the expert-parallel ranks")
-        .WithExpected(fmt::format("--ep to be a divisor of {}", experts->second))
-        .WithFound(fmt::format("--ep {}", layout.ep));
-  }
+  CROSSDOCK_RETURN_IF_ERROR(CheckExpertsDivide(experts->second, layout.ep));
   const auto rows = hub.model.letters.find("m");
   if (rows != hub.model.letters.end() && rows->second % layout.expert_tp() != 0) {
     return MakeError(ErrorCode::kUsage, "the rows of an expert do not divide among its tensor-parallel ranks")
