@@ -87,6 +87,7 @@ python_layer limits python3 tests/limits/limits_test.py
 
 heading "Cases from users' daily life"
 python_layer cases python3 tests/cases/cases_test.py
+python_layer cases-work python3 tests/cases/work_cases_test.py
 python_layer cases-moe python3 tests/cases/moe_cases_test.py
 
 heading "Hostile indexes and torch files"

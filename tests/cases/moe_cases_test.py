@@ -5,12 +5,11 @@ Needs only Python and CROSSDOCK, the program under test. Cases that need the rea
 import os
 import shutil
 import sys
-import unittest
 
 sys.path.insert(0, os.path.dirname(__file__))
 import checkpoint  # noqa: E402
 import moe_checkpoint  # noqa: E402
-from cases_test import PROGRAM, Case  # noqa: E402
+from case import Case, main  # noqa: E402
 
 
 def weights(items):
@@ -211,11 +210,48 @@ class Islands(MoeCase):
         self.same("again", items)
 
 
+class Ranks(MoeCase):
+    """Expert ranks and their tensor ranks, in both of Megatron's forms."""
+    FORMATS = ("megatron", "megatron-legacy")
+
+    def chain(self, start, items, steps):
+        """From step to step, then to Hugging Face: byte-equal to the start."""
+        before = start
+        for number, (kind, words) in enumerate(steps):
+            place = f"{start}-{number}-{kind}"
+            self.run_tool("convert", before, place, "--to", kind, *words)
+            before = place
+        self.run_tool("convert", before, f"{start}-back", "--to", "hf")
+        self.same(f"{start}-back", items)
+        shutil.rmtree(self.path(f"{start}-back"))
+
+    def test_b16_expert_ranks_are_merged_and_divided_anew(self):
+        _, items = self.qwen(num_hidden_layers=4)
+        for kind in self.FORMATS:
+            self.chain("hf", items, [(kind, ["--tp", 2, "--ep", 4]), (kind, ["--ep", 2]), (kind, ["--ep", 1])])
+            shutil.rmtree(self.path(f"hf-0-{kind}")), shutil.rmtree(self.path(f"hf-1-{kind}")), shutil.rmtree(self.path(f"hf-2-{kind}"))
+
+    def test_b19_experts_are_cut_by_ranks_of_their_own(self):
+        _, items = self.qwen(num_hidden_layers=4)
+        for number, words in enumerate((["--etp", 2], ["--tp", 2, "--ep", 2, "--etp", 1], ["--tp", 2, "--ep", 3, "--etp", 2], ["--ep", 3, "--etp", 2])):
+            os.rename(self.path("hf"), self.path(f"m{number}"))
+            self.chain(f"m{number}", items, [("megatron", words)])
+            os.rename(self.path(f"m{number}"), self.path("hf"))
+        # The directories of the legacy form are called by tensor rank and expert rank.
+        self.chain("hf", items, [("megatron-legacy", ["--tp", 2, "--ep", 2, "--etp", 1]), ("megatron-legacy", ["--tp", 2, "--ep", 3])])
+        pairs = sorted(name for name in os.listdir(self.path("hf-0-megatron-legacy", "release")) if name.startswith("mp_rank"))
+        self.assertEqual(pairs, ["mp_rank_00_000", "mp_rank_01_001"])
+        self.refused("none", "convert", "hf", "none", "--to", "megatron-legacy", "--etp", 2, says=("--etp 2", "--to megatron"))
+
+    def test_b24_a_long_chain_of_dense_and_expert_layers(self):
+        _, items = self.deepseek(num_hidden_layers=7, num_nextn_predict_layers=0)
+        first, second = self.FORMATS
+        pp4 = ["--pp", 4, "--first-stage-layers", 1, "--ep", 2]
+        for one, other in ((first, second), (second, first)):
+            self.chain("hf", items, [(one, pp4), (one, ["--tp", 2]), (other, pp4 + ["--tp", 2]), (other, ["--ep", 3])])
+            for folder in [name for name in os.listdir(self.root) if name != "hf"]:
+                shutil.rmtree(self.path(folder))
+
+
 if __name__ == "__main__":
-    if not PROGRAM:
-        sys.exit("error: CROSSDOCK must name the program under test")
-    program = unittest.main(exit=False, verbosity=2)
-    result = program.result
-    bad = len({test.id().split(" ")[0] for test, _ in result.failures + result.errors})
-    print(f"{result.testsRun - bad - len(result.skipped)} passed, {bad} failed, {len(result.skipped)} skipped")
-    sys.exit(1 if bad else 0)
+    main()

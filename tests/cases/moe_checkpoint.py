@@ -81,16 +81,11 @@ def deepseek_shapes(c):
 
 def fill(shapes):
     """The fill rule; biases of routers in F32, and copies that are copies."""
-    out = {}
-    for k, (name, shape) in enumerate(sorted(shapes.items())):
-        count = 1
-        for n in shape:
-            count *= n
-        values = [((37 * k + (7 + 2 * (k % 61)) * i) % 251) - 125 for i in range(count)]
+    out = checkpoint.filled(shapes)
+    for name, (_, shape, data) in out.items():
         if name.endswith("e_score_correction_bias"):
-            out[name] = ("F32", shape, b"".join(struct.pack("<f", v + 0.1) for v in values))  # no bf16 number
-        else:
-            out[name] = ("BF16", shape, b"".join(struct.pack("<f", v)[2:] for v in values))
+            whole = [struct.unpack("<f", b"\0\0" + data[i:i + 2])[0] for i in range(0, len(data), 2)]
+            out[name] = ("F32", shape, struct.pack(f"<{len(whole)}f", *(v + 0.1 for v in whole)))  # no bf16 numbers
     for name in out:
         if name.endswith(".embed_tokens.weight") and name != "model.embed_tokens.weight":
             out[name] = out["model.embed_tokens.weight"]

@@ -14,9 +14,10 @@ sys.path.insert(0, os.path.dirname(__file__))
 import dcp_metadata  # noqa: E402
 import models  # noqa: E402
 import process  # noqa: E402
+import runner  # noqa: E402
 
 MIB = 1 << 20
-PROGRAM = os.environ.get("CROSSDOCK", "")
+PROGRAM = runner.PROGRAM
 ROADS = [("hf-megatron", ["--to", "megatron", "--tp", "2", "--pp", "2"]), ("hf-full-state", ["--to", "full-state"])]
 
 
@@ -169,10 +170,4 @@ def remove_memory_group(path):
 
 
 if __name__ == "__main__":
-    if not PROGRAM:
-        sys.exit("error: CROSSDOCK must name the program under test")
-    program = unittest.main(exit=False, verbosity=2)
-    result = program.result
-    bad = len({test.id().split(" ")[0] for test, _ in result.failures + result.errors})
-    print(f"{result.testsRun - bad - len(result.skipped)} passed, {bad} failed, {len(result.skipped)} skipped")
-    sys.exit(1 if bad else 0)
+    runner.main()

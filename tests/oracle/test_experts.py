@@ -189,6 +189,17 @@ def test_what_the_optimizers_save_comes_back_and_changes_layout(workshop, case, 
     assert mcore_load.check(tool.step_of(tmp_path / "other"), config, tensors, state, [other], groups={"step": 7}) > 100
 
 
+def test_a_second_optimizer_comes_and_goes_with_the_division_of_experts(workshop, tmp_path):
+    """From Megatron to Megatron without a template: the common state names as many optimizers as the run that loads has."""
+    source, config, tensors, state = workshop.full_state("qwen3_moe")
+    one, divided = env.Layout(), env.Layout(1, 1, dp=2, ep=2)
+    tool.convert(source, tmp_path / "first", "--to", "megatron", "--hf-template", workshop.hf("qwen3_moe")[0], *ADAM)
+    tool.convert(tmp_path / "first", tmp_path / "divided", "--to", "megatron", *tool.layout_words(divided))
+    tool.convert(tmp_path / "divided", tmp_path / "joined", "--to", "megatron", *tool.layout_words(one))
+    for folder, layout in (("divided", divided), ("joined", one)):
+        assert mcore_load.check(tool.step_of(tmp_path / folder), config, tensors, state, [layout], groups={"step": 7, "max_lr": 1e-3}) > 100
+
+
 def test_routers_that_transformers_keeps_in_f32(workshop, tmp_path):
     """save_pretrained of a bf16 DeepSeek-V3 writes the routers' weights in F32, beside the correction of their choice."""
     source, config, tensors = workshop.hf("deepseek_v3")
