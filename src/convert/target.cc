@@ -60,14 +60,16 @@ std::optional<std::pair<std::int64_t, std::int64_t>> ParseVersion(std::string_vi
   return std::nullopt;
 }
 
-Status FillConsumer(const ConvertOptions& options, dialects::TargetOptions* out) {
+Status FillConsumer(const Source& source, const ConvertOptions& options, dialects::TargetOptions* out) {
+  const std::vector<std::string> none;
+  const std::vector<std::string>& own = source.hub.family != nullptr ? source.hub.family->consumers : none;
   const std::size_t at = options.consumer.find('@');
   out->consumer = options.consumer.substr(0, at);
   if (at != std::string::npos) out->consumer_version = options.consumer.substr(at + 1);
-  if (out->consumer.empty() && at == std::string::npos) out->consumer = "megatron-lm";
+  if (out->consumer.empty() && at == std::string::npos) out->consumer = own.empty() ? "megatron-lm" : own.front();
   const auto refuse = [&](ErrorCode code, std::string message) {
     return MakeError(code, std::move(message))
-        .WithExpected("`megatron-lm`, or with a version `megatron-lm@0.19`")
+        .WithExpected(own.empty() ? "`megatron-lm`, or with a version `megatron-lm@0.19`" : fmt::format("`{}`", fmt::join(own, "` or `")))
         .WithFound(fmt::format("`{}`", Printable(options.consumer)));
   };
   const auto* spec = std::ranges::find(kConsumers, std::string_view(out->consumer), &ConsumerSpec::name);
@@ -76,10 +78,12 @@ Status FillConsumer(const ConvertOptions& options, dialects::TargetOptions* out)
     for (const ConsumerSpec& one : kConsumers) known.push_back(one.name);
     return refuse(ErrorCode::kUsage, "`--for` takes a consumer, with an optional @VERSION").WithHint(DidYouMean(out->consumer, known));
   }
-  if (!spec->written_for) return refuse(ErrorCode::kUnsupported, fmt::format("`--for {}` is not available in this version", out->consumer));
+  const bool named = std::ranges::find(own, out->consumer) != own.end();
+  if (!spec->written_for && !named) return refuse(ErrorCode::kUnsupported, fmt::format("`--for {}` is not available in this version", out->consumer));
   if (at == std::string::npos) return OkStatus();
   const auto version = ParseVersion(out->consumer_version);
   if (!version) return refuse(ErrorCode::kUsage, "`--for` takes a consumer, with an optional @VERSION");
+  if (named) return refuse(ErrorCode::kUnsupported, fmt::format("versions of {} are not told apart", out->consumer)).WithHint("leave the version out");
   // What is written for Megatron-LM is one form for all its versions since then: common.pt and its copy in the data files.
   if (*version >= std::pair<std::int64_t, std::int64_t>(0, kOldestMegatronMinor)) return OkStatus();
   return refuse(ErrorCode::kUnsupported, fmt::format("Megatron-LM before 0.{} is not written for", kOldestMegatronMinor))
@@ -109,7 +113,7 @@ Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, const Co
   if (options.dtype) out.dtype = DTypeOf(*options.dtype);
   CROSSDOCK_RETURN_IF_ERROR(CheckKept(source, options));
   out.keep_dtype = options.keep_dtype;
-  CROSSDOCK_RETURN_IF_ERROR(FillConsumer(options, &out));
+  CROSSDOCK_RETURN_IF_ERROR(FillConsumer(source, options, &out));
   out.iteration = options.iteration;
   out.release = options.release;
   out.vocab_divisor = options.vocab_divisor;
@@ -289,9 +293,11 @@ Slot SlotOfTarget(const Entry& entry) {
   return dialects::mcore::ParseTensorKey(name).slot.value_or(Slot::kParam);
 }
 
+bool IsVocabulary(std::string_view key) { return key == "embedding.word_embeddings.weight" || key == "output_layer.weight"; }
+
 bool VocabularyDivides(const Catalog& catalog, int tp) {
   return std::ranges::all_of(catalog.entries, [&](const Entry& entry) {
-    const bool rows = entry.name == "embedding.word_embeddings.weight" || entry.name == "output_layer.weight";
+    const bool rows = IsVocabulary(dialects::mcore::WithinLanguageModel(entry.name));
     return !rows || entry.shape.empty() || entry.shape[0] % tp == 0;
   });
 }

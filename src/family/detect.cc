@@ -35,6 +35,8 @@ constexpr std::array kByFacts = {
     ByFacts{{}, "llama", "it has neither q/k norms nor qkv biases"},
     ByFacts{{.qk_layernorm = true}, "qwen3", "it has q/k norms"},
     ByFacts{{.qkv_bias = true}, "qwen2", "it has qkv biases"},
+    ByFacts{{.qk_layernorm = true, .vision = true}, "qwen3_vl", "it has a vision tower and q/k norms"},
+    ByFacts{{.qkv_bias = true, .vision = true}, "qwen2_5_vl", "it has a vision tower and qkv biases"},
     ByFacts{{.experts = true}, "mixtral", "it has experts, and neither q/k norms nor shared experts"},
     ByFacts{{.qk_layernorm = true, .experts = true}, "qwen3_moe", "it has q/k norms and experts"},
     ByFacts{{.qkv_bias = true, .experts = true, .shared_gate = true, .shared_experts = true}, "qwen2_moe", "it has qkv biases and a gated shared expert"},
@@ -44,6 +46,7 @@ constexpr std::array kByFacts = {
 
 std::string Found(const McoreFacts& facts) {
   std::vector<const char*> found;
+  if (facts.vision) found.push_back("a vision tower");
   if (facts.mla) found.push_back("multi-latent attention (linear_kv_up_proj)");
   if (facts.experts) found.push_back("experts (mlp.router, mlp.experts)");
   if (facts.shared_experts) found.push_back("shared experts");

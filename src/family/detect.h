@@ -24,6 +24,7 @@ struct McoreFacts {
   bool expert_bias = false;    ///< mlp.router.expert_bias
   bool shared_gate = false;    ///< mlp.shared_experts.gate_weight
   bool shared_experts = false;
+  bool vision = false;         ///< a vision tower beside the language model
   bool operator==(const McoreFacts&) const = default;
 };
 /// The family with these tensors, where one is told apart (detect.cc has the table); the assumption goes to `notice`.

@@ -72,16 +72,33 @@ FamilyFile Merge(FamilyFile base, FamilyFile own) {
   return own;
 }
 
+/// `base` as a part of a larger model. A group without an index has no prefix of its own: its rows carry whole names.
+void Prefix(const Include& include, FamilyFile* base) {
+  constexpr std::string_view kModel = "model.";
+  const auto respell = [&](std::string& name) {
+    if (name.starts_with(kModel)) name.replace(0, kModel.size(), include.hub);
+  };
+  for (Group& group : base->groups) {
+    if (group.hub_prefix.empty()) {
+      for (Row& row : group.rows) respell(row.hub);
+    } else {
+      respell(group.hub_prefix);
+    }
+    if (!include.mcore.empty()) group.prefixes["mcore"].insert(0, include.mcore);
+  }
+}
+
 Result<FamilyFile> ReadWithIncludes(std::string_view text, const std::string& path, int depth) {
   CROSSDOCK_ASSIGN_OR_RETURN(FamilyDocument document, ParseFamilyToml(text, path));
-  if (document.include.empty()) return std::move(document.file);
+  if (document.include.file.empty()) return std::move(document.file);
   if (depth >= kMaxIncludes) return FamilyError(path, 0, "family files include each other too deeply");
   for (const BuiltinFile& file : BuiltinFiles()) {
-    if (file.name != document.include + ".toml") continue;
+    if (file.name != document.include.file + ".toml") continue;
     CROSSDOCK_ASSIGN_OR_RETURN(FamilyFile base, ReadWithIncludes(file.text, "builtin:" + std::string(file.name), depth + 1));
+    Prefix(document.include, &base);
     return Merge(std::move(base), std::move(document.file));
   }
-  return FamilyError(path, 0, fmt::format("include names \"{}\", which is no built-in family file", Printable(document.include)));
+  return FamilyError(path, 0, fmt::format("include names \"{}\", which is no built-in family file", Printable(document.include.file)));
 }
 
 class Checker {
@@ -139,7 +156,7 @@ class Checker {
 
   Status Path(std::string_view path) const {
     const std::size_t mark = path.find('?');
-    if (Trim(path.substr(0, mark)).empty()) return Bad(0, "a letter names an empty place");
+    if (Trim(path.substr(0, mark)).empty() || path.find("len()") != std::string_view::npos) return Bad(0, "a letter names an empty place");
     return mark == std::string_view::npos ? OkStatus() : Readable(path.substr(mark + 1), 0);
   }
 

@@ -97,6 +97,10 @@ struct FamilyFile {
   std::vector<std::string> buffers;                ///< patterns (fnmatch) of hub names without gradient: no moments, no masters
   std::vector<std::string> f32_islands;            ///< patterns of hub names that stay F32 when parameters are cast
   std::map<std::string, Spelling> spellings;       ///< by name; a hub tensor that a spelling does not name is as released
+  /// Where config.json keeps what the text model's letters and conditions read; empty = at the top (family/text_config.h).
+  std::string text_config;
+  /// Whose names the mcore column gives, the first by default; empty = Megatron-LM's own.
+  std::vector<std::string> consumers;
   std::vector<std::string> without;                ///< dialects that have no such model, whatever the rows say
   std::vector<Group> groups;
   std::string text;                                ///< the file as it stands, for `families NAME`

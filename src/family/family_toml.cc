@@ -35,7 +35,7 @@ class Reader {
   Status TopLevel(const std::string& key, const toml::node& node, FamilyDocument& document) {
     FamilyFile& file = document.file;
     if (key == "family") return Text(node, key, file.name);
-    if (key == "include") return Text(node, key, document.include);
+    if (key == "include") return Included(node, document.include);
     if (key == "model_type") return Text(node, key, file.model_type);
     if (key == "when") return Text(node, key, file.when);
     if (key == "architectures") return Texts(node, key, file.architectures);
@@ -48,6 +48,8 @@ class Reader {
     if (key == "buffers") return Texts(node, key, file.buffers);
     if (key == "f32_islands") return Texts(node, key, file.f32_islands);
     if (key == "spellings") return Spellings(node, file);
+    if (key == "text_config") return Text(node, key, file.text_config);
+    if (key == "consumers") return Texts(node, key, file.consumers);
     if (key == "without") return Texts(node, key, file.without);
     if (key == "group") return Groups(node, file);
     return At(node, fmt::format("\"{}\" is no key of a family file", Printable(key)));
@@ -58,6 +60,18 @@ class Reader {
     if (text == nullptr) return At(node, fmt::format("{} must be a string", what));
     out = text->get();
     return OkStatus();
+  }
+
+  /// "qwen2", or { file = "qwen2", mcore = "language_model.", hub = "model.language_model." }.
+  Status Included(const toml::node& node, Include& out) const {
+    const auto* table = node.as_table();
+    if (table == nullptr) return Text(node, "include", out.file);
+    for (const auto& [key, value] : *table) {
+      std::string* const place = key.str() == "file" ? &out.file : key.str() == "mcore" ? &out.mcore : key.str() == "hub" ? &out.hub : nullptr;
+      if (place == nullptr) return At(value, fmt::format("\"{}\" is no key of include", Printable(key.str())));
+      CROSSDOCK_RETURN_IF_ERROR(Text(value, fmt::format("{} of include", key.str()), *place));
+    }
+    return out.file.empty() ? Status(At(node, "include names no file")) : OkStatus();
   }
 
   /// A string or an array of strings.

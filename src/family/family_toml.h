@@ -10,9 +10,16 @@
 
 namespace crossdock::family {
 
+/// Another family file that this one starts from, as part of a larger model: what stands before its Megatron names, and instead
+/// of "model." at the start of its hub names.
+struct Include {
+  std::string file;         ///< name of another family file, or empty
+  std::string mcore;
+  std::string hub = "model.";
+};
 struct FamilyDocument {
   FamilyFile file;
-  std::string include;      ///< name of another family file, or empty
+  Include include;
 };
 [[nodiscard]] Result<FamilyDocument> ParseFamilyToml(std::string_view text, const std::string& path);
 

@@ -5,6 +5,7 @@
 
 #include "family/formula.h"
 #include "family/row_syntax.h"
+#include "family/text_config.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 
@@ -23,14 +24,17 @@ Result<std::optional<std::int64_t>> FromConfig(const std::string& letter, const 
   if (paths == rule.paths.end()) return std::optional<std::int64_t>();
   for (const std::string& alternative : paths->second) {
     const std::size_t mark = alternative.find('?');
-    const std::string path = Trim(std::string_view(alternative).substr(0, mark));
+    std::string path = Trim(std::string_view(alternative).substr(0, mark));
+    const bool counted = path.starts_with("len(") && path.ends_with(')');
+    if (counted) path = path.substr(4, path.size() - 5);
     const Value* value = config.values.FindPath(path);
     if (value == nullptr || value->is_null()) continue;
     if (mark != std::string::npos) {
       CROSSDOCK_ASSIGN_OR_RETURN(const bool counts, EvaluateCondition(std::string_view(alternative).substr(mark + 1), config.values));
       if (!counts) continue;
     }
-    const std::optional<std::int64_t> number = config.values.GetInt(path);
+    const ValueList* list = counted ? value->as_sequence() : nullptr;
+    const std::optional<std::int64_t> number = list != nullptr ? static_cast<std::int64_t>(list->size()) : counted ? std::nullopt : config.values.GetInt(path);
     const std::int64_t least = LeastOf(rule);
     if (number && *number == 0 && least == 1 && !rule.fallback.empty()) continue;  // as if it were absent
     if (!number || *number < least || *number > kMaxLetter) {
@@ -68,7 +72,8 @@ Result<bool> TakeFallback(const FamilyFile& family, const std::string& letter, c
 
 }  // namespace
 
-Result<Letters> EvaluateLetters(const FamilyFile& family, const ModelConfig& config) {
+Result<Letters> EvaluateLetters(const FamilyFile& family, const ModelConfig& whole) {
+  const ModelConfig config = TextConfig(family, whole);
   Letters letters;
   std::vector<std::string> open;
   for (const auto& [letter, rule] : family.letters) {
@@ -97,7 +102,8 @@ Result<Letters> EvaluateLetters(const FamilyFile& family, const ModelConfig& con
   return letters;
 }
 
-Result<std::vector<std::string>> EvaluateConditions(const FamilyFile& family, const ModelConfig& config) {
+Result<std::vector<std::string>> EvaluateConditions(const FamilyFile& family, const ModelConfig& whole) {
+  const ModelConfig config = TextConfig(family, whole);
   std::vector<std::string> holding;
   for (const auto& [word, rules] : family.conditions) {
     const auto rule = rules.find(config.words);
@@ -119,7 +125,8 @@ bool Model::Homogeneous() const {
   });
 }
 
-Result<LayerKinds> EvaluateKinds(const FamilyFile& family, const ModelConfig& config, std::int64_t layers) {
+Result<LayerKinds> EvaluateKinds(const FamilyFile& family, const ModelConfig& whole, std::int64_t layers) {
+  const ModelConfig config = TextConfig(family, whole);
   LayerKinds kinds;
   for (const auto& [word, rules] : family.layer_kinds) {
     const auto rule = rules.find(config.words);

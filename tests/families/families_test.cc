@@ -73,6 +73,16 @@ constexpr Case kCases[] = {
      2 * 50 * 16 + 16 + 3 * (4 * 16 + 2 * 32 * 16 + 2 * 16 * 16 + 3 * 24 * 16)},
     {"gemma3", R"({"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 24, "vocab_size": 50})",
      2 * 50 * 16 + 16 + 3 * (4 * 16 + 2 * 32 * 16 + 2 * 16 * 16 + 2 * 8 + 3 * 24 * 16)},
+    // The older form: the text's sizes at the top. Two blocks; windows of 2 x 2 patches merge.
+    {"qwen2_5_vl", R"({"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 1, "intermediate_size": 24, "vocab_size": 50,
+      "vision_config": {"depth": 2, "hidden_size": 6, "intermediate_size": 10, "out_hidden_size": 16, "in_chans": 3, "patch_size": 4, "spatial_merge_size": 2, "temporal_patch_size": 2}})",
+     2 * 50 * 16 + 16 + 3 * (2 * 16 + 2 * 16 * 16 + 2 * 4 * 16 + 16 + 2 * 4 + 3 * 24 * 16) + 6 * 3 * 2 * 16 + 6 + 24 * 24 + 24 + 24 * 16 + 16 +
+         2 * (2 * 6 + 4 * 6 * 6 + 4 * 6 + 3 * 10 * 6 + 2 * 10 + 6)},
+    {"qwen3_vl", R"({"text_config": {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 24, "vocab_size": 50},
+      "vision_config": {"depth": 2, "hidden_size": 8, "num_heads": 4, "intermediate_size": 12, "out_hidden_size": 16, "num_position_embeddings": 9, "patch_size": 4,
+      "deepstack_visual_indexes": [0, 1]}})",
+     2 * 50 * 16 + 16 + 3 * (2 * 16 + 2 * 32 * 16 + 2 * 16 * 16 + 2 * 8 + 3 * 24 * 16) + 8 * 3 * 2 * 16 + 8 + 9 * 8 + 2 * 8 + 32 * 32 + 32 + 32 * 16 + 16 +
+         2 * (4 * 8 + 4 * 8 * 8 + 4 * 8 + 2 * 12 * 8 + 12 + 8) + 2 * (2 * 32 + 32 * 32 + 32 + 32 * 16 + 16)},
 };
 
 struct Form {

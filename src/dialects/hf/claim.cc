@@ -102,6 +102,10 @@ Status UseTemplate(Reading* reading, const ReadOptions& options) {
   HubState& hub = reading->hub;
   hub.config = *options.template_config;
   CROSSDOCK_ASSIGN_OR_RETURN(hub.family, ChooseFamily(options, hub.config));
+  if (!hub.family->text_config.empty()) {  // sizes in several dictionaries: the tensors must fit them as they are
+    hub.notices.push_back("no config.json beside the weights: the template's is taken");
+    return OkStatus();
+  }
   CROSSDOCK_ASSIGN_OR_RETURN(const family::Letters of_template, family::EvaluateLetters(*hub.family, hub.config));
   const auto shape_of = [&](std::string_view name) -> const Shape* {
     const std::int32_t at = FindTensor(*reading->source, reading->prefix, name);
@@ -115,6 +119,13 @@ Status UseTemplate(Reading* reading, const ReadOptions& options) {
 }
 
 }  // namespace
+
+bool IsEmbedding(std::string_view hub_name) { return hub_name.starts_with("model.") && hub_name.ends_with(".embed_tokens.weight"); }
+
+std::string EmbeddingOf(const family::Binding& binding) {
+  const auto found = std::ranges::find_if(binding.hub, [](const family::HubTensor& tensor) { return IsEmbedding(tensor.name); });
+  return found == binding.hub.end() ? std::string(kEmbedding) : found->name;
+}
 
 void AddLeftOut(std::vector<LeftOut>* left, std::string name, std::string reason, std::int64_t bytes) {
   for (LeftOut& one : *left) {
@@ -269,8 +280,8 @@ void SortOutRest(Reading* reading, bool allow_unknown) {
     if (reason.empty() && !reading->dequantized.empty()) reason = ActivationScaleReason(name);
     if (!reason.empty()) {
       AddLeftOut(&reading->hub.left_out, entry.name, std::string(reason), BytesOf(entry));
-    } else if (name == head && !untied && FindHub(*reading, kEmbedding) >= 0) {
-      reading->hub.tied = TiedPair{FindHub(*reading, kEmbedding), static_cast<std::int32_t>(i)};
+    } else if (name == head && !untied && FindHub(*reading, EmbeddingOf(reading->binding)) >= 0) {
+      reading->hub.tied = TiedPair{FindHub(*reading, EmbeddingOf(reading->binding)), static_cast<std::int32_t>(i)};
       AddLeftOut(&reading->hub.left_out, entry.name, "tied to the embedding, which stands for both", BytesOf(entry));
     } else if (allow_unknown) {
       AddLeftOut(&reading->hub.left_out, entry.name, "no rule of the family names it (--allow unknown-tensors)", BytesOf(entry));
@@ -296,6 +307,14 @@ Status Report(const Reading& reading) {
   const std::string& first = !reading.missing.empty()      ? reading.missing[0]
                              : !reading.mismatched.empty() ? reading.mismatched[0]
                                                            : reading.unknown[0];
+  // One model has several spellings on disk ("visual." and "model.visual."): then nearly all is missing and unknown at once.
+  const bool part = !reading.hub.family->text_config.empty();
+  if (part && !reading.missing.empty() && !reading.unknown.empty()) {
+    return MakeError(code, message)
+        .WithPath(reading.source->root)
+        .WithTensor(first)
+        .WithHint("if the names are another spelling of this model's, which this version does not read: load it with transformers, which saves the released one");
+  }
   return MakeError(code, message)
       .WithPath(reading.source->root)
       .WithTensor(first.substr(0, first.find(": expected")))

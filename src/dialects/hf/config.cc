@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dialects/hf/config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
 #include "dialects/hf/config_kinds.h"
 #include "dialects/hf/config_patch.h"
 #include "dialects/hf/rope.h"
+#include "family/model.h"
 #include "family/row_syntax.h"
 
 namespace crossdock::dialects::hf {
@@ -232,8 +235,52 @@ Status PatchLetters(const family::FamilyFile& family, const family::Letters& let
   return OkStatus();
 }
 
+namespace {
+
+/// The configuration of a model of several parts: the template's or the source's own as it stands, with the dtype that is written.
+Result<ConfigResult> WholeConfig(const HubState& hub, const std::optional<family::ModelConfig>& template_config, DType param_dtype) {
+  if (hub.config.words != "hf" && !template_config) {
+    return MakeError(ErrorCode::kIncomplete, fmt::format("config.json of the family {} cannot be made from Megatron's arguments: they say too little of its parts", hub.family->name))
+        .WithHint("give the original's with --hf-template DIR");
+  }
+  ConfigResult result{template_config ? template_config->values : hub.config.values, {}};
+  CROSSDOCK_ASSIGN_OR_RETURN(const family::Model model, family::EvaluateModel(*hub.family, {"hf", result.config}));
+  for (const auto& [letter, value] : hub.model.letters) {
+    if (model.letters.at(letter) == value) continue;
+    return MakeError(ErrorCode::kUsage, "the template's config.json is that of another model")
+        .WithExpected(fmt::format("{} = {}", PathOfLetter(*hub.family, letter, result.config), value))
+        .WithFound(fmt::format("{}", model.letters.at(letter)));
+  }
+  if (model.conditions != hub.model.conditions) {
+    return MakeError(ErrorCode::kUsage, "the template's config.json is that of another model").WithFound("another tie_word_embeddings");
+  }
+  const Value name(TorchName(param_dtype));
+  if (name.as_string()->empty()) return result;
+  for (const char* key : {"quantization_config", "compression_config"}) {
+    if (const Value* there = result.config.Find(key)) {
+      result.changes.push_back({key, Text(there), "absent"});
+      result.config.Erase(key);
+    }
+  }
+  const char* key = result.config.Find("dtype") == nullptr && result.config.Find("torch_dtype") != nullptr ? "torch_dtype" : "dtype";
+  const Value* declared = result.config.Find(key);
+  if (declared != nullptr && !declared->Equals(name)) result.changes.push_back({key, Text(declared), ToJson(name, 0)});
+  result.config.Set(key, name);
+  InsertAfter(key, std::string_view(key) == "dtype" ? "torch_dtype" : "dtype", name, &result.config);
+  for (const char* part : {"text_config", "vision_config"}) {
+    for (const char* spelling : {"dtype", "torch_dtype"}) {
+      const std::string path = fmt::format("{}.{}", part, spelling);
+      if (const Value* there = result.config.FindPath(path); there != nullptr && !there->is_null()) SetPath(&result.config, path, name);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
 Result<ConfigResult> MakeConfig(const HubState& hub, const std::optional<family::ModelConfig>& template_config,
                                 DType param_dtype) {
+  if (!hub.family->text_config.empty()) return WholeConfig(hub, template_config, param_dtype);
   Value own = hub.config.values;
   if (hub.config.words == "mcore") {
     CROSSDOCK_ASSIGN_OR_RETURN(own, ConfigFromMcoreArgs(*hub.family, hub.config.values, template_config ? &template_config->values : nullptr));

@@ -89,6 +89,11 @@ Status CheckFields(const Value& values, std::span<const FieldRule> rules, const 
   return OkStatus();
 }
 
-Status CheckConfigFields(const Value& config, const std::string& file) { return CheckFields(config, kConfigFields, file); }
+Status CheckConfigFields(const Value& config, const std::string& file) {
+  if (const Value* text = config.Find("text_config"); text != nullptr && text->as_dict() != nullptr) {
+    CROSSDOCK_RETURN_IF_ERROR(CheckFields(*text, kConfigFields, file));
+  }
+  return CheckFields(config, kConfigFields, file);
+}
 
 }  // namespace crossdock::dialects::hf

@@ -151,7 +151,7 @@ Result<HubState> ReadFullState(const Catalog& source, const ReadOptions& options
   CROSSDOCK_RETURN_IF_ERROR(ClaimParams(&reading));
   CROSSDOCK_RETURN_IF_ERROR(ClaimOptimizer(&reading));
   if (HoldsTiedHead(reading)) {
-    hub.tied = TiedPair{FindHub(reading, kEmbedding), FindHub(reading, kHead)};
+    hub.tied = TiedPair{FindHub(reading, EmbeddingOf(reading.binding)), FindHub(reading, kHead)};
     LeaveTiedOptimizer(&reading);
   }
   SortOutRest(&reading, options.allow_unknown_tensors);

@@ -12,6 +12,7 @@ void ReadScaling(const Value& dict, Rope* rope) {
   if (items == nullptr) return;
   if (const auto type = dict.GetString("type")) rope->type = *type;  // transformers before 4.45
   if (const auto type = dict.GetString("rope_type")) rope->type = *type;
+  if (rope->type == "mrope") rope->type = "default";  // three positions a token, the same frequencies; transformers reads it so
   for (const auto& [key, value] : items->items) {
     const std::string* name = key.as_string();
     if (name == nullptr || *name == "type" || *name == "rope_type" || *name == "rope_theta") continue;

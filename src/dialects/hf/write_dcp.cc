@@ -131,7 +131,7 @@ class Writer {
     const HubTensor& from = options_.params_from_master && master != masters_.end() ? *master->second : tensor;
     CROSSDOCK_RETURN_IF_ERROR(draft_.Add(Key({Value("model"), Value(tensor.name)}), tensor.name, Slot::kParam, from.dtype, from.shape, from.expr, options_));
     const bool tied = !hub_.model.Holds("untied");
-    if (tensor.name != kEmbedding || !tied) return OkStatus();
+    if (!IsEmbedding(tensor.name) || !tied) return OkStatus();
     // A tied model's state dict names the weight twice, and dcp.load asks for both.
     return draft_.Add(Key({Value("model"), Value(kHead)}), std::string(kHead), Slot::kParam, from.dtype, from.shape, from.expr, options_);
   }

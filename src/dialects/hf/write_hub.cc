@@ -214,7 +214,7 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
   draft.family = hub.family;
   for (const auto& [tensor, hub_name] : tensors) {
     CROSSDOCK_RETURN_IF_ERROR(draft.Add(tensor.name, hub_name, Slot::kParam, tensor.dtype, tensor.shape, tensor.expr, options));
-    if (hub_name == kEmbedding && WantsHeadBesideTied(hub, options)) {
+    if (IsEmbedding(hub_name) && WantsHeadBesideTied(hub, options)) {
       const std::string head(kHead);
       CROSSDOCK_RETURN_IF_ERROR(draft.Add(family::SpelledName(*hub.family, spellings, head), head, Slot::kParam, tensor.dtype, tensor.shape, tensor.expr, options));
       target.notices.push_back("lm_head.weight is written beside the embedding it is tied to, as the reference has it");
@@ -225,7 +225,7 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
   CROSSDOCK_RETURN_IF_ERROR(AddConfigAndSideFiles(hub, options, MainDType(draft), &target));
   draft.Finish(&target);
   NameWhatStays(hub, options.params_from_master, &target);
-  target.load_line = {"AutoModelForCausalLM.from_pretrained(\"TARGET\")"};
+  target.load_line = {fmt::format("{}.from_pretrained(\"TARGET\")", hub.family->text_config.empty() ? "AutoModelForCausalLM" : "AutoModelForImageTextToText")};
   return target;
 }
 

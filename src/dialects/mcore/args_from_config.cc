@@ -5,6 +5,7 @@
 
 #include "dialects/hf/rope.h"
 #include "dialects/mcore/args.h"
+#include "family/text_config.h"
 #include "fmt/format.h"
 
 namespace crossdock::dialects::mcore {
@@ -195,7 +196,8 @@ Result<Value> FromHf(const family::FamilyFile& family, const family::Model& mode
   Value args = Value::MakeDict();
   for (const auto& [letter, rule] : family.letters) {
     const std::string name = rule.McoreArgument();
-    if (!name.empty() && letter != "v" && Counts(family, model, letter)) args.Set(name, Value(letters.at(letter)));
+    if (name.empty() || letter == "v" || !Counts(family, model, letter)) continue;
+    if (name.find('.') == std::string::npos) args.Set(name, Value(letters.at(letter)));  // else part of an argument that [arguments] carries whole
   }
   const auto groups = letters.find("k");
   args.Set("group_query_attention", Value(groups != letters.end() && groups->second != letters.at("q")));
@@ -251,7 +253,7 @@ Result<Value> ArgsFromConfig(const family::FamilyFile& family, const family::Mod
     args.Set("add_position_embedding", Value(config.values.GetBool("add_position_embedding").value_or(true)));
     args.Set("use_rotary_position_embeddings", Value(true));
   } else {
-    CROSSDOCK_ASSIGN_OR_RETURN(args, FromHf(family, model, config.values));
+    CROSSDOCK_ASSIGN_OR_RETURN(args, FromHf(family, model, family::TextConfig(family, config).values));
   }
   for (const auto& [flag, text] : family.mcore_flags) {
     if (flag != "position_embedding_type") args.Set(flag, ParseArgument(text));  // yarn only where the model says so

@@ -5,7 +5,9 @@
 
 #include "dialects/hf/config_check.h"
 #include "dialects/hf/mtp.h"
+#include "dialects/mcore/keys.h"
 #include "family/detect.h"
+#include "family/text_config.h"
 #include "fmt/format.h"
 
 namespace crossdock::dialects::mcore {
@@ -52,11 +54,11 @@ Result<const family::FamilyFile*> ChooseFamily(const ReadOptions& options, const
 }
 
 /// The true vocabulary for arguments: their own unless a template keeps more of the stored rows; padded when unknown.
-void SetTrueVocabulary(const ReadOptions& options, const Inventory& inventory, Value* args, std::vector<std::string>* notices) {
+void SetTrueVocabulary(const family::FamilyFile& family, const ReadOptions& options, const Inventory& inventory, Value* args, std::vector<std::string>* notices) {
   const std::int64_t rows = inventory.embedding_rows;
   const std::optional<std::int64_t> own = args->GetInt("vocab_size");
   std::optional<std::int64_t> wanted;
-  if (options.template_config && options.template_config->words == "hf") wanted = options.template_config->values.GetInt("vocab_size");
+  if (options.template_config && options.template_config->words == "hf") wanted = family::TextConfig(family, *options.template_config).values.GetInt("vocab_size");
   const bool own_fits = own && *own >= 1;
   if (wanted && *wanted >= 1 && *wanted <= rows && (!own_fits || *wanted > *own)) {
     if (own_fits) notices->push_back(fmt::format("the vocabulary is {} as the template says, not {} as the arguments say: the checkpoint stores {} rows", *wanted, *own, rows));
@@ -120,7 +122,7 @@ Status CheckLettersAgree(const Catalog& catalog, const Inventory& inventory, con
   if (a.model.conditions != b.model.conditions) {
     std::vector<std::string> differing;
     std::set_symmetric_difference(a.model.conditions.begin(), a.model.conditions.end(), b.model.conditions.begin(), b.model.conditions.end(), std::back_inserter(differing));
-    const bool head = inventory.tensors.contains("output_layer.weight");
+    const bool head = std::ranges::any_of(inventory.tensors, [](const auto& item) { return WithinLanguageModel(item.first) == "output_layer.weight"; });
     const bool in_a = std::find(a.model.conditions.begin(), a.model.conditions.end(), differing.front()) != a.model.conditions.end();
     std::string decides;
     if (differing.front() == "untied") decides = fmt::format("; output_layer.weight is {}, which fits {}", head ? "stored" : "not stored", head == in_a ? a.origin : b.origin);
@@ -216,10 +218,16 @@ Result<ChosenConfig> ChooseConfig(const Catalog& catalog, const ReadOptions& opt
     CROSSDOCK_RETURN_IF_ERROR(CheckExpressible(chosen.stored->args, family, chosen.stored->origin));
     Value args = chosen.stored->args;
     std::vector<std::string> notices;
-    SetTrueVocabulary(options, inventory, &args, &notices);
+    SetTrueVocabulary(family, options, inventory, &args, &notices);
     if (!carried) chosen.notices.insert(chosen.notices.end(), notices.begin(), notices.end());
-    CROSSDOCK_ASSIGN_OR_RETURN(by_args, Evaluate(family, chosen.stored->origin, {"mcore", std::move(args)}));
-    CROSSDOCK_RETURN_IF_ERROR(CheckRunConfigAgrees(catalog, inventory, family, *chosen.stored, *by_args));
+    Result<Candidate> evaluated = Evaluate(family, chosen.stored->origin, {"mcore", std::move(args)});
+    // Arguments of a trainer that keeps the vision tower's sizes elsewhere: then config.json alone says them.
+    const bool silent = !evaluated && evaluated.error().code == ErrorCode::kIncomplete && !family.text_config.empty() && (carried || options.template_config);
+    if (!evaluated && !silent) return std::move(evaluated).error();
+    if (evaluated) {
+      by_args = *std::move(evaluated);
+      CROSSDOCK_RETURN_IF_ERROR(CheckRunConfigAgrees(catalog, inventory, family, *chosen.stored, *by_args));
+    }
   }
   if (carried) {
     CROSSDOCK_ASSIGN_OR_RETURN(by_config, Evaluate(family, "hf/config.json", {"hf", *carried}));

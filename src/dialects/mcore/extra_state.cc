@@ -7,6 +7,10 @@
 namespace crossdock::dialects::mcore {
 namespace {
 
+/// Towers that are built of Megatron's own layers; others ("visual.") hold transformers' modules.
+constexpr std::string_view kVision = "vision_model.";
+constexpr std::string_view kVisionLayers = "vision_model.decoder.layers.";
+
 /// Linear layers and norms.
 bool IsTransformerEngine(std::string_view module) {
   const std::string_view last = module.substr(module.rfind('.') + 1);
@@ -35,10 +39,13 @@ Value EmptyExtraState() {
 std::map<std::string, Value> EmptyExtraStates(const std::vector<Entry>& entries, std::int64_t layers) {
   std::map<std::string, Value> objects;
   for (const Entry& entry : entries) {
-    if (ParseTensorKey(entry.name).kind != TensorKey::Kind::kModel || !(entry.name.starts_with("decoder.") || entry.name.starts_with("mtp."))) continue;
+    const std::string_view key = WithinLanguageModel(entry.name);
+    const bool layered = key.starts_with("decoder.") || key.starts_with("mtp.") || key.starts_with(kVision);
+    if (ParseTensorKey(entry.name).kind != TensorKey::Kind::kModel || !layered) continue;
     const std::string module = entry.name.substr(0, entry.name.rfind('.'));
     if (!IsTransformerEngine(module)) continue;
-    const std::int64_t rows = HasLayerAxis(entry.name) ? layers : 1;
+    const bool blocks = entry.name.starts_with(kVisionLayers) && !entry.shape.empty();   // along the first axis
+    const std::int64_t rows = HasLayerAxis(entry.name) ? layers : blocks ? entry.shape[0] : 1;
     const std::int64_t experts = ExpertsOf(entry);
     for (std::int64_t i = 0; i < rows; ++i) {
       if (experts == 0) objects[fmt::format("object:{}._extra_state/shard_{}_{}", module, i, rows)] = EmptyExtraState();

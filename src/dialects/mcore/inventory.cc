@@ -40,6 +40,10 @@ class Sorter {
     for (const Entry& entry : catalog_.entries) {
       const std::string_view name = entry.name;
       family::McoreFacts& facts = inventory_.facts;
+      if (IsVision(name)) {  // has attention and biases of its own, which tell nothing of the decoder
+        facts.vision = true;
+        continue;
+      }
       facts.qk_layernorm = facts.qk_layernorm || name.ends_with("self_attention.q_layernorm.weight");
       facts.qkv_bias = facts.qkv_bias || name.ends_with("self_attention.linear_qkv.bias");
       facts.experts = facts.experts || name.find(".mlp.experts.") != std::string_view::npos || name.ends_with("mlp.router.weight");
@@ -49,7 +53,7 @@ class Sorter {
       facts.mla = facts.mla || name.find("linear_kv_up_proj") != std::string_view::npos;
       inventory_.split_halves = inventory_.split_halves || name.ends_with("linear_fc1.weight_w");
       inventory_.stacked_experts = inventory_.stacked_experts && !HasExpertNumber(name);
-      if (name == "embedding.word_embeddings.weight" && !entry.shape.empty()) inventory_.embedding_rows = entry.shape[0];
+      if (WithinLanguageModel(name) == "embedding.word_embeddings.weight" && !entry.shape.empty()) inventory_.embedding_rows = entry.shape[0];
     }
   }
 

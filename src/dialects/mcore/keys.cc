@@ -132,7 +132,15 @@ ObjectKind ClassifyObject(std::string_view name) {
   return ObjectKind::kOther;
 }
 
+std::string_view WithinLanguageModel(std::string_view model_key) {
+  constexpr std::string_view kLanguageModel = "language_model.";
+  return model_key.starts_with(kLanguageModel) ? model_key.substr(kLanguageModel.size()) : model_key;
+}
+
+bool IsVision(std::string_view model_key) { return model_key.starts_with("vision_model.") || model_key.starts_with("visual."); }
+
 std::optional<std::int64_t> LayerNumber(std::string_view model_key) {
+  model_key = WithinLanguageModel(model_key);
   if (!model_key.starts_with(kLayers)) return std::nullopt;
   const std::string_view rest = model_key.substr(kLayers.size());
   std::int64_t number = 0;
@@ -141,6 +149,6 @@ std::optional<std::int64_t> LayerNumber(std::string_view model_key) {
   return number;
 }
 
-bool HasLayerAxis(std::string_view model_key) { return model_key.starts_with(kLayers) && !LayerNumber(model_key); }
+bool HasLayerAxis(std::string_view model_key) { return WithinLanguageModel(model_key).starts_with(kLayers) && !LayerNumber(model_key); }
 
 }  // namespace crossdock::dialects::mcore

@@ -48,7 +48,13 @@ enum class ObjectKind : std::uint8_t { kExtraState, kRng, kRerun, kCommon, kOpti
 /// The norms inside multi-latent attention likewise: "q_layernorm.weight", "kv_layernorm.weight" in Megatron's own layers.
 [[nodiscard]] std::string WithOwnLatentNorms(std::string_view name);
 
-/// The layer number in "decoder.layers.<i>.rest", or nothing.
+/// The key without what stands before a language model that is part of a larger one: "language_model.decoder.x" -> "decoder.x".
+/// (Megatron-Bridge's models, Megatron-LM's LLaVA.) Others stay.
+[[nodiscard]] std::string_view WithinLanguageModel(std::string_view model_key);
+/// True for what is part of a vision tower or of the projector behind it; the first pipeline stage holds these.
+[[nodiscard]] bool IsVision(std::string_view model_key);
+
+/// The layer number in "decoder.layers.<i>.rest", or nothing. This and the next also for a language model within a larger one.
 [[nodiscard]] std::optional<std::int64_t> LayerNumber(std::string_view model_key);
 /// True for "decoder.layers.rest" without a number: the first axis counts layers.
 [[nodiscard]] bool HasLayerAxis(std::string_view model_key);

@@ -101,6 +101,9 @@ class Converter {
       }
     }
     for (const auto& [key, source] : sources_) {
+      if (IsVision(key) || WithinLanguageModel(key) != key) {
+        return MakeError(ErrorCode::kUnsupported, "this version writes no legacy form of a model with a vision tower").WithTensor(key).WithHint("write `--to megatron`");
+      }
       CROSSDOCK_RETURN_IF_ERROR(CheckSource(key, source));
       has_experts_ = has_experts_ || IsOfExperts(key);
     }

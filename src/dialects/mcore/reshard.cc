@@ -93,7 +93,7 @@ class Resharder {
   /// The parts of a tensor, one box a tensor-parallel rank (two for gated halves).
   Result<std::vector<std::pair<int, Box>>> TensorParallelBoxes(const Entry& entry, const TensorKey& key, int lead) const {
     const Box whole = Box::Whole(entry.shape);
-    const std::optional<Cut> cut = FindCut(key.model_key);
+    const std::optional<Cut> cut = IsVision(key.model_key) ? std::nullopt : FindCut(key.model_key);  // a tower's layers are not told by their ends
     std::vector<std::pair<int, Box>> parts;
     if (!cut || key.kind == TensorKey::Kind::kBucket || entry.shape.size() <= static_cast<std::size_t>(lead + cut->axis)) {
       parts.emplace_back(0, whole);

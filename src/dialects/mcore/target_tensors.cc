@@ -34,7 +34,7 @@ class HubIndex {
   std::array<bool, kAllSlots.size()> present_{};
 };
 
-bool IsDecoderLayer(std::string_view name) { return name.starts_with("decoder.layers."); }
+bool IsDecoderLayer(std::string_view name) { return WithinLanguageModel(name).starts_with("decoder.layers."); }
 
 class Builder {
  public:
@@ -273,7 +273,7 @@ class Builder {
 }  // namespace
 
 int StageOfTopLevel(std::string_view name, const layout::StageMap& stages) {
-  return name.starts_with("embedding.") ? 0 : stages.HeadStage();
+  return WithinLanguageModel(name).starts_with("embedding.") || IsVision(name) ? 0 : stages.HeadStage();
 }
 
 Result<TargetTensors> MakeTargetTensors(const HubState& hub, const family::Binding& binding, const layout::StageMap& stages, const TargetOptions& options) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 
 #include "base/checked_math.h"
 #include "dialects/hf/hub_target.h"
@@ -10,6 +11,7 @@
 #include "dialects/mcore/target_unit.h"
 #include "dialects/mcore/tensor_parallel.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 
 namespace crossdock::dialects::mcore {
 namespace {
@@ -89,10 +91,14 @@ Result<Vocabulary> PadVocabulary(const HubState& hub, const TargetOptions& optio
   return vocabulary;
 }
 
-Status CheckConsumer(const TargetOptions& options) {
-  if (options.consumer.empty() || options.consumer == "megatron-lm") return OkStatus();
-  return MakeError(ErrorCode::kUnsupported, fmt::format("this version does not write Megatron checkpoints for {}", Printable(options.consumer)))
-      .WithExpected("--for megatron-lm");
+/// Whose names the family's rules give: Megatron-LM's own, or those of what builds its larger models.
+Result<std::string> ChooseConsumer(const HubState& hub, const TargetOptions& options) {
+  const std::vector<std::string> own = {"megatron-lm"};
+  const std::vector<std::string>& known = hub.family->consumers.empty() ? own : hub.family->consumers;
+  if (options.consumer.empty()) return known.front();
+  if (std::find(known.begin(), known.end(), options.consumer) != known.end()) return options.consumer;
+  return MakeError(ErrorCode::kUnsupported, fmt::format("this version does not write Megatron checkpoints of the family {} for {}", hub.family->name, Printable(options.consumer)))
+      .WithExpected(fmt::format("--for {}", fmt::join(known, " or ")));
 }
 
 /// ITER/hf/: config.json, tokenizer and what else travels with the model, so that the way back is complete.
@@ -110,7 +116,7 @@ Status AddHfFolder(const HubState& hub, const TargetOptions& options, DType para
 }  // namespace
 
 Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) {
-  CROSSDOCK_RETURN_IF_ERROR(CheckConsumer(options));
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::string consumer, ChooseConsumer(hub, options));
   if (!hub.optimizer_refusal.empty()) {
     return MakeError(ErrorCode::kUnsupported, "the source's optimizer state cannot be carried: " + hub.optimizer_refusal)
         .WithHint("--no-optim writes the parameters alone");
@@ -135,6 +141,7 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
   CROSSDOCK_ASSIGN_OR_RETURN(CommonResult common, MakeCommon({&hub, &options, &stages, tensors.params_dtype, vocabulary.size, vocabulary.padded, tensors.with_optimizer, unit.iteration}));
   target.unit_name = unit.name;
   target.notices = std::move(tensors.notices);
+  if (consumer != "megatron-lm") target.notices.push_back(fmt::format("tensor names and cuts are those of {} (--for)", consumer));
   for (std::string& notice : common.notices) target.notices.push_back(std::move(notice));
   if (vocabulary.padded > vocabulary.size) {
     target.notices.push_back(vocabulary.kept

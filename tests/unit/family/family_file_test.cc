@@ -119,5 +119,17 @@ TEST(FamilyFileTest, BuiltinFamiliesAreSorted) {
   EXPECT_EQ(std::count(names.begin(), names.end(), "moe"), 0);  // a base for others is no family
 }
 
+TEST(FamilyFileTest, AnIncludedModelCanBeAPart) {
+  ASSERT_OK_AND_ASSIGN(const FamilyFile file, ParseFamilyFile("family = \"mine\"\ninclude = { file = \"qwen2\", mcore = \"language_model.\", hub = \"model.text.\" }\n", "mine.toml"));
+  const Group& whole = file.groups.at(0);
+  EXPECT_EQ(whole.rows.at(0).hub, "model.text.embed_tokens.weight");
+  EXPECT_EQ(whole.rows.at(2).hub, "lm_head.weight");
+  EXPECT_EQ(whole.prefixes.at("mcore"), "language_model.");
+  EXPECT_EQ(file.groups.at(1).hub_prefix, "model.text.layers.{l}.");
+  EXPECT_EQ(file.groups.at(1).prefixes.at("mcore"), "language_model.decoder.layers.{l}.");
+  EXPECT_THAT(ParseFamilyFile("family = \"x\"\ninclude = { mcore = \"a.\" }\n", "mine.toml"), IsError(ErrorCode::kUsage, HasSubstr("names no file")));
+  EXPECT_THAT(ParseFamilyFile("family = \"x\"\ninclude = { fiel = \"qwen2\" }\n", "mine.toml"), IsError(ErrorCode::kUsage, HasSubstr("no key of include")));
+}
+
 }  // namespace
 }  // namespace crossdock::family

@@ -42,6 +42,12 @@ TEST(KeysTest, LayersByNumberOrAxis) {
   EXPECT_EQ(LayerNumber("decoder.layers.99999999999999999999.x"), std::nullopt);
   EXPECT_TRUE(HasLayerAxis("decoder.layers.mlp.linear_fc1.weight"));
   EXPECT_FALSE(HasLayerAxis("decoder.final_layernorm.weight"));
+  EXPECT_EQ(LayerNumber("language_model.decoder.layers.12.mlp.linear_fc1.weight"), 12);
+  EXPECT_TRUE(HasLayerAxis("language_model.decoder.layers.mlp.linear_fc1.weight"));
+  EXPECT_FALSE(HasLayerAxis("vision_model.decoder.layers.mlp.linear_fc1.weight"));
+  EXPECT_TRUE(IsVision("vision_model.pos_embed.weight"));
+  EXPECT_TRUE(IsVision("visual.patch_embed.proj.weight"));
+  EXPECT_FALSE(IsVision("language_model.embedding.word_embeddings.weight"));
 }
 
 TEST(KeysTest, Objects) {
