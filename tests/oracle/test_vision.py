@@ -21,7 +21,7 @@ _ROPE = dict(rope_type="default", rope_theta=10000.0)
 
 def settings(case, tied):
     import transformers
-    vision = dict(hidden_size=24, depth=2, num_heads=4, intermediate_size=44, out_hidden_size=40, patch_size=4, spatial_merge_size=2, temporal_patch_size=2)
+    vision = dict(hidden_size=48, depth=2, num_heads=4, intermediate_size=44, out_hidden_size=40, patch_size=4, spatial_merge_size=2, temporal_patch_size=2)
     if case == "qwen2_5_vl":
         text = _TEXT | dict(rope_parameters=_ROPE | dict(mrope_section=[1, 2, 2]), tie_word_embeddings=tied)
         return transformers.Qwen2_5_VLConfig(text_config=text, vision_config=vision | dict(fullatt_block_indexes=[1], window_size=16), tie_word_embeddings=tied)
@@ -45,6 +45,27 @@ def written(request, tmp_path_factory):
     directory = tmp_path_factory.mktemp("vision") / request.param
     model.save_pretrained(directory, max_shard_size="60KB")
     return case, bool(tied), directory, as_torch(read_directory(directory)[0])
+
+
+def outputs(directory):
+    """Logits of text and features of a picture, by transformers in fp32. What a load finds missing would be random."""
+    import transformers
+    model, found = transformers.AutoModelForImageTextToText.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+    assert not any(found[kind] for kind in ("missing_keys", "mismatched_keys", "unexpected_keys")), found
+    vision = model.config.vision_config
+    patches = torch.randn(16, 3 * vision.temporal_patch_size * vision.patch_size ** 2, generator=torch.Generator().manual_seed(7))
+    words = torch.arange(24).reshape(1, -1) * 11 % 300
+    with torch.no_grad():
+        features = model.model.get_image_features(patches, torch.tensor([[1, 4, 4]]))
+        return model(input_ids=words, use_cache=False).logits, flat(features)
+
+
+def flat(features):
+    """Every tensor in what get_image_features returns, in order."""
+    if isinstance(features, torch.Tensor):
+        return [features]
+    parts = features.values() if hasattr(features, "values") else features
+    return [tensor for part in parts if part is not None for tensor in flat(part)]
 
 
 def join_qkv(parts, groups):
@@ -77,12 +98,10 @@ def expected(case, tied, hub):
     visual, tower = "model.visual.", "vision_model."
     for name in ("patch_embed.proj.weight", "patch_embed.proj.bias", "pos_embed.weight"):
         made[tower + name] = hub[visual + name]
-    for ours, theirs in (("merger.", "merger."), *((f"decoder.deepstack_merger_list.{i}.", f"deepstack_merger_list.{i}.") for i in range(2))):
-        for kind in ("weight", "bias"):
-            made[f"{tower}{ours}patch_norm.{kind}"] = hub[f"{visual}{theirs}norm.{kind}"]
-            for linear in ("linear_fc1", "linear_fc2"):
-                made[f"{tower}{ours}{linear}.{kind}"] = hub[f"{visual}{theirs}{linear}.{kind}"]
     for kind in ("weight", "bias"):
+        for ours, theirs in (("patch_norm", "norm"), ("linear_fc1", "linear_fc1"), ("linear_fc2", "linear_fc2")):
+            made[f"{tower}merger.{ours}.{kind}"] = hub[f"{visual}merger.{theirs}.{kind}"]
+            made[f"{tower}decoder.deepstack_merger_list.{ours}.{kind}"] = stack(f"{visual}deepstack_merger_list.", 2, lambda l, theirs=theirs: hub[f"{l}{theirs}.{kind}"])
         blocks = {f"self_attention.linear_qkv.layer_norm_{kind}": f"norm1.{kind}", f"mlp.linear_fc1.layer_norm_{kind}": f"norm2.{kind}",
                   f"self_attention.linear_proj.{kind}": f"attn.proj.{kind}", f"mlp.linear_fc1.{kind}": f"mlp.linear_fc1.{kind}", f"mlp.linear_fc2.{kind}": f"mlp.linear_fc2.{kind}"}
         for name, theirs in blocks.items():
@@ -116,6 +135,25 @@ def test_hugging_face_to_megatron_and_back(written, tmp_path, layout):
     assert_same(read_directory(tmp_path / "back")[0], read_directory(directory)[0])
     before, after = (json.loads((path / "config.json").read_text()) for path in (directory, tmp_path / "back"))
     assert after.pop("torch_dtype") == before["dtype"] and before == after
+
+
+def test_logits_and_features_are_the_originals(written, tmp_path):
+    directory = written[2]
+    tool.convert(directory, tmp_path / "m", "--to", "megatron", *LAYOUTS["tp2_pp2_uneven"])
+    tool.convert(tmp_path / "m", tmp_path / "back", "--to", "hf")
+    (logits, features), (logits_back, features_back) = outputs(directory), outputs(tmp_path / "back")
+    assert torch.equal(logits, logits_back) and logits.std() > 0.01
+    assert len(features) == len(features_back) > 0 and all(torch.equal(a, b) for a, b in zip(features, features_back)) and features[0].std() > 0.01
+
+
+@pytest.mark.parametrize("layout", ["tp1", "tp2_pp2_uneven"])
+def test_megatron_core_loads_it(written, tmp_path, layout):
+    import mcore_vision
+    from mcore_env import Layout
+    case, tied, directory, hub = written
+    tool.convert(directory, tmp_path / "m", "--to", "megatron", *LAYOUTS[layout])
+    config = json.loads((directory / "config.json").read_text())
+    mcore_vision.check(tool.step_of(tmp_path / "m"), config, expected(case, tied, hub), [Layout(), Layout(tp=2, pp=2, first=2)])
 
 
 def test_parts_of_the_tower_lie_on_the_first_stage(written, tmp_path):

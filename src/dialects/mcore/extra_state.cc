@@ -9,7 +9,8 @@ namespace {
 
 /// Towers that are built of Megatron's own layers; others ("visual.") hold transformers' modules.
 constexpr std::string_view kVision = "vision_model.";
-constexpr std::string_view kVisionLayers = "vision_model.decoder.layers.";
+/// Their blocks and the mergers behind single blocks lie along the first axis.
+constexpr std::string_view kVisionLayers = "vision_model.decoder.";
 
 /// Linear layers and norms.
 bool IsTransformerEngine(std::string_view module) {
@@ -44,7 +45,7 @@ std::map<std::string, Value> EmptyExtraStates(const std::vector<Entry>& entries,
     if (ParseTensorKey(entry.name).kind != TensorKey::Kind::kModel || !layered) continue;
     const std::string module = entry.name.substr(0, entry.name.rfind('.'));
     if (!IsTransformerEngine(module)) continue;
-    const bool blocks = entry.name.starts_with(kVisionLayers) && !entry.shape.empty();   // along the first axis
+    const bool blocks = entry.name.starts_with(kVisionLayers) && !entry.shape.empty();
     const std::int64_t rows = HasLayerAxis(entry.name) ? layers : blocks ? entry.shape[0] : 1;
     const std::int64_t experts = ExpertsOf(entry);
     for (std::int64_t i = 0; i < rows; ++i) {

@@ -40,7 +40,7 @@ class Sorter {
     for (const Entry& entry : catalog_.entries) {
       const std::string_view name = entry.name;
       family::McoreFacts& facts = inventory_.facts;
-      if (IsVision(name)) {  // has attention and biases of its own, which tell nothing of the decoder
+      if (IsVision(ParseTensorKey(name).model_key)) {  // has attention and biases of its own, which tell nothing of the decoder
         facts.vision = true;
         continue;
       }
