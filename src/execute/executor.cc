@@ -13,6 +13,7 @@
 
 #include "execute/box_runs.h"
 #include "execute/chunk_sums.h"
+#include "execute/decoded_chunks.h"
 #include "execute/journal.h"
 #include "execute/memory_budget.h"
 #include "execute/progress.h"
@@ -53,6 +54,13 @@ std::int64_t OutputBytes(const plan::Task& task) {
   std::int64_t bytes = 0;
   for (const plan::Output& output : task.outputs) bytes += output.bytes;
   return bytes;
+}
+
+/// What decoded chunks may keep of the memory: never so much that the largest task would wait for them, as they wait for it.
+std::int64_t KeptDecoded(const plan::Plan& plan, std::int64_t memory) {
+  std::int64_t largest = 0;
+  for (const plan::Task& task : plan.tasks) largest = std::max(largest, task.buffer_bytes);
+  return std::max<std::int64_t>(memory - BufferPool::LeaseSize(largest, memory), 0) / 2;
 }
 
 std::string JoinWords(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, "\t")); }
@@ -105,11 +113,13 @@ class Execution {
         options_(options),
         kinds_{placement.wants_crc32, options.digests},
         done_(plan.tasks.size(), false),
-        sources_(source_storage, source.catalog()),
+        buffers_(options.memory),
+        decoded_(source, buffers_, KeptDecoded(plan, options.memory), target_storage, dir_,
+                 [this] { return failed_.load(std::memory_order_relaxed) || options_.stop.stop_requested(); }),
+        sources_(source_storage, source.catalog(), &decoded_),
         targets_(target_storage, dir_, placement.catalog),
         sums_(placement.catalog, kinds_),
         progress_(options.on_progress, plan.bytes_written),
-        buffers_(options.memory),
         shared_{
             plan,     source,
             writer,   placement,
@@ -142,11 +152,12 @@ class Execution {
   const ExecuteOptions& options_;
   const SumKinds kinds_;
   std::vector<bool> done_;  ///< written before the workers start, read by them
+  BufferPool buffers_;
+  DecodedChunks decoded_;
   SourceFiles sources_;
   TargetFiles targets_;
   ChunkSums sums_;
   ProgressMeter progress_;
-  BufferPool buffers_;
   std::optional<TaskQueue> queue_;
   std::atomic<bool> failed_ = false;
   std::atomic<std::int64_t> overflows_ = 0;

@@ -16,13 +16,13 @@ namespace {
 constexpr std::int64_t kPage = 4096;
 constexpr std::int64_t kSmallest = std::int64_t{1} << 20U;
 
-/// The size that a request is rounded up to, so that buffers fit many tasks: a power of two, where the budget has it.
-std::int64_t SizeFor(std::int64_t bytes, std::int64_t budget) {
+}  // namespace
+
+/// A power of two, where the budget has it.
+std::int64_t BufferPool::LeaseSize(std::int64_t bytes, std::int64_t budget) {
   const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max(bytes, kSmallest))));
   return power <= budget / 2 ? power : RoundUp(std::max(bytes, kPage), kPage);
 }
-
-}  // namespace
 
 void Buffer::Free::operator()(std::byte* p) const { std::free(p); }
 
@@ -38,7 +38,7 @@ Result<Buffer> Buffer::Allocate(std::int64_t bytes) {
 }
 
 Result<BufferPool::Lease> BufferPool::Take(std::int64_t bytes, const std::function<bool()>& stopped) {
-  const std::int64_t size = SizeFor(bytes, budget_);
+  const std::int64_t size = LeaseSize(bytes, budget_);
   if (size > RoundUp(budget_, kPage)) {
     return MakeError(ErrorCode::kUsage, "the memory bound is too small for the largest piece of work")
         .WithExpected(fmt::format("at least {} bytes", bytes))
@@ -62,6 +62,25 @@ Result<BufferPool::Lease> BufferPool::Take(std::int64_t bytes, const std::functi
   lock.unlock();
   CROSSDOCK_ASSIGN_OR_RETURN(buffer, Buffer::Allocate(size));
   return Lease(*this, std::move(buffer));
+}
+
+std::int64_t BufferPool::ExactSize(std::int64_t bytes) { return RoundUp(std::max(bytes, kPage), kPage); }
+
+Result<std::optional<BufferPool::Lease>> BufferPool::TryTake(std::int64_t bytes) {
+  const std::int64_t size = ExactSize(bytes);
+  std::unique_lock lock(mutex_);
+  const auto same = std::find_if(free_.begin(), free_.end(), [&](const Buffer& b) { return b.size() == size; });
+  if (same != free_.end()) {
+    Buffer buffer = std::move(*same);
+    free_.erase(same);
+    return std::optional(Lease(*this, std::move(buffer)));
+  }
+  if (!MakeRoom(size)) return std::optional<Lease>();
+  allocated_ += size;
+  peak_ = std::max(peak_, allocated_);
+  lock.unlock();
+  CROSSDOCK_ASSIGN_OR_RETURN(Buffer buffer, Buffer::Allocate(size));
+  return std::optional(Lease(*this, std::move(buffer)));
 }
 
 /// The smallest free buffer that is large enough. REQUIRES: the lock.

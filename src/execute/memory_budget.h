@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -54,15 +55,22 @@ class BufferPool {
       if (pool_ != nullptr) pool_->Return(std::move(buffer_));
     }
     [[nodiscard]] std::byte* data() const { return buffer_.data(); }
+    [[nodiscard]] std::int64_t size() const { return buffer_.size(); }
 
    private:
     BufferPool* pool_ = nullptr;
     Buffer buffer_;
   };
 
+  /// How much of a budget Take(bytes) uses: sizes are few, so that buffers fit many tasks.
+  [[nodiscard]] static std::int64_t LeaseSize(std::int64_t bytes, std::int64_t budget);
   explicit BufferPool(std::int64_t budget) : budget_(budget) {}
   /// At least `bytes`; waits while the budget is used up.
   [[nodiscard]] Result<Lease> Take(std::int64_t bytes, const std::function<bool()>& stopped);
+  /// The size of what TryTake gives: `bytes` rounded up to pages.
+  [[nodiscard]] static std::int64_t ExactSize(std::int64_t bytes);
+  /// A buffer of ExactSize(bytes), when the budget has room for it now; never waits.
+  [[nodiscard]] Result<std::optional<Lease>> TryTake(std::int64_t bytes);
   [[nodiscard]] std::int64_t peak_bytes() const;
 
  private:

@@ -17,8 +17,17 @@ std::string ToText(const FileIdentity& id) {
 
 }  // namespace
 
-SourceFiles::SourceFiles(io::Storage& storage, const Catalog& catalog)
-    : storage_(storage), catalog_(catalog), slots_(catalog.files.size()) {}
+SourceFiles::SourceFiles(io::Storage& storage, const Catalog& catalog, DecodedChunks* decoded)
+    : storage_(storage), catalog_(catalog), decoded_(decoded), slots_(catalog.files.size()) {}
+
+std::int32_t SourceFiles::EncodedOf(const plan::Read& read) const {
+  return decoded_ == nullptr ? -1 : decoded_->NumberOf(read.entry, read.chunk);
+}
+
+std::int32_t SourceFiles::PlaceOf(const plan::Read& read) const {
+  const std::int32_t encoded = EncodedOf(read);
+  return encoded < 0 ? FileOf(read) : static_cast<std::int32_t>(slots_.size()) + encoded;
+}
 
 std::int32_t SourceFiles::FileOf(const plan::Read& read) const {
   const Entry& entry = catalog_.entries[static_cast<std::size_t>(read.entry)];
@@ -26,11 +35,15 @@ std::int32_t SourceFiles::FileOf(const plan::Read& read) const {
 }
 
 void SourceFiles::Expect(const plan::Task& task) {
-  for (const plan::Read& read : task.reads) ++slots_[static_cast<std::size_t>(FileOf(read))].expected;
+  for (const plan::Read& read : task.reads) {
+    ++slots_[static_cast<std::size_t>(FileOf(read))].expected;
+    if (const std::int32_t encoded = EncodedOf(read); encoded >= 0) decoded_->Expect(encoded);
+  }
 }
 
 Status SourceFiles::Release(const plan::Task& task) {
   for (const plan::Read& read : task.reads) {
+    if (const std::int32_t encoded = EncodedOf(read); encoded >= 0) CROSSDOCK_RETURN_IF_ERROR(decoded_->Release(encoded));
     const auto index = static_cast<std::size_t>(FileOf(read));
     Slot& slot = slots_[index];
     if (--slot.expected > 0) continue;
@@ -93,6 +106,13 @@ Status SourceFiles::CheckIdentity(const io::ReadFile& opened, const FileRef& ref
 }
 
 Status SourceFiles::ReadAt(std::int32_t file, std::int64_t offset, std::span<std::byte> out) {
+  const auto files = static_cast<std::int32_t>(slots_.size());
+  if (file >= files) {
+    return decoded_->ReadAt(file - files, offset, out, [this](std::int32_t stored, std::int64_t bytes) {
+      bytes_read_ += bytes;
+      return Get(stored);
+    });
+  }
   CROSSDOCK_ASSIGN_OR_RETURN(const auto opened, Get(file));
   auto read = opened->ReadAt(offset, out);
   if (!read) {
@@ -107,7 +127,7 @@ Status SourceFiles::ReadAt(std::int32_t file, std::int64_t offset, std::span<std
 }
 
 void SourceFiles::Drop(std::int32_t file, std::int64_t offset, std::int64_t length) {
-  if (length < kWorthDropping) return;
+  if (length < kWorthDropping || file >= static_cast<std::int32_t>(slots_.size())) return;
   Slot& slot = slots_[static_cast<std::size_t>(file)];
   std::shared_ptr<const io::ReadFile> opened;
   {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file  SourceFiles: the files of the source catalog, opened when the first task needs them and closed after the
 /// last, or when more than kMostOpenFiles are open (a zarr checkpoint has a file a chunk): then the one that was opened first
-/// goes, and comes back when it is needed again. Invariant: a file whose identity is not the catalog's, when opened or after its last read, is an error.
+/// goes, and comes back when it is needed again. A chunk that is stored encoded is a file of its own, numbered after the
+/// catalog's, that holds the decoded elements (decoded_chunks.h). Invariant: a file whose identity is not the catalog's, when opened or after its last read, is an error.
 /// Errors: kCorrupt "changed while it was read". Threads: all members may be called from any thread.
 #pragma once
 
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "crossdock/result.h"
+#include "execute/decoded_chunks.h"
 #include "io/storage.h"
 #include "plan/plan.h"
 #include "tensor/catalog.h"
@@ -21,7 +23,10 @@ namespace crossdock::execute {
 
 class SourceFiles {
  public:
-  SourceFiles(io::Storage& storage, const Catalog& catalog);
+  /// `decoded` is needed where the catalog has encoded chunks, and outlives this.
+  SourceFiles(io::Storage& storage, const Catalog& catalog, DecodedChunks* decoded = nullptr);
+  /// The number that ReadAt and Drop know the place of a read by.
+  [[nodiscard]] std::int32_t PlaceOf(const plan::Read& read) const;
   /// Announces the reads of a task that will be run: a file stays open until they are all released.
   void Expect(const plan::Task& task);
   /// The task was run: its reads will not come again.
@@ -39,6 +44,7 @@ class SourceFiles {
   };
   static constexpr std::size_t kMostOpenFiles = 256;  ///< well below the usual limit of 1024 descriptors
   [[nodiscard]] std::int32_t FileOf(const plan::Read& read) const;
+  [[nodiscard]] std::int32_t EncodedOf(const plan::Read& read) const;  ///< -1: stored as it is
   /// Remembers that a file was opened; closes the one that has been open longest when there are too many.
   [[nodiscard]] Status Opened(std::size_t index);
   [[nodiscard]] Result<std::shared_ptr<const io::ReadFile>> Get(std::int32_t file);
@@ -46,6 +52,7 @@ class SourceFiles {
 
   io::Storage& storage_;
   const Catalog& catalog_;
+  DecodedChunks* decoded_;
   std::vector<Slot> slots_;
   std::mutex order_mutex_;
   std::deque<std::size_t> order_;  ///< of opening; files that were closed since may stand in it

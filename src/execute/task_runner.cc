@@ -70,7 +70,8 @@ Result<DoneTask> TaskRunner::Run(std::int64_t index) {
   const plan::Task& task = shared_->plan.tasks[static_cast<std::size_t>(index)];
   DoneTask done;
   done.task = index;
-  CROSSDOCK_ASSIGN_OR_RETURN(const auto places, PlaceReads(task, shared_->source));
+  CROSSDOCK_ASSIGN_OR_RETURN(auto places, PlaceReads(task, shared_->source));
+  for (std::size_t i = 0; i < places.size(); ++i) places[i].file = shared_->sources.PlaceOf(task.reads[i]);
   std::vector<std::optional<std::vector<Segment>>> segments(task.outputs.size());
   std::vector<bool> streamed(task.outputs.size(), false);
   bool all_streamed = true;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,17 +18,35 @@
 
 namespace crossdock::formats {
 
+/// The elements of a chunk that is stored encoded, row-major, from the first to the last. Threads: one.
+class ElementStream {
+ public:
+  virtual ~ElementStream() = default;
+  /// Fills `out` with the next bytes. kCorrupt names what is wrong with the stored bytes; asking beyond the chunk's end is
+  /// a mistake of the caller.
+  [[nodiscard]] virtual Status Read(std::span<std::byte> out) = 0;
+};
+
 class CheckpointReader {
  public:
   virtual ~CheckpointReader() = default;
   [[nodiscard]] virtual const Catalog& catalog() const = 0;
   /// Where the raw, contiguous, row-major elements of a chunk lie in its file. For kRaw this is chunk.bytes; for
   /// kTorchBlob the blob's zip directory is read (and remembered), dtype, shape and size are checked against the
-  /// catalog: kCorrupt names file and tensor.
+  /// catalog: kCorrupt names file and tensor. For kEncoded they lie in what OpenEncoded gives, from 0 to the chunk's size.
   [[nodiscard]] virtual Result<ByteRange> Locate(std::int32_t entry, std::int32_t chunk) const = 0;
+  /// Decodes a chunk whose encoding is kEncoded, in memory that does not grow with the chunk. `file` is the chunk's, opened
+  /// by the caller, and outlives the stream. Only readers whose catalogs have such chunks are asked.
+  [[nodiscard]] virtual Result<std::unique_ptr<ElementStream>> OpenEncoded(std::int32_t entry, std::int32_t chunk,
+                                                                           const io::ReadFile& file) const;
   /// Reads one of catalog().object_refs. kUnsupported for formats without objects.
   [[nodiscard]] virtual Result<Value> LoadObject(const ObjectRef& ref) const = 0;
 };
+
+inline Result<std::unique_ptr<ElementStream>> CheckpointReader::OpenEncoded(std::int32_t /*entry*/, std::int32_t /*chunk*/,
+                                                                            const io::ReadFile& file) const {
+  return MakeError(ErrorCode::kUnsupported, "chunks of this format are not encoded").WithPath(file.path());
+}
 
 /// Bytes of an output file that are no tensor data (headers, zip directories).
 struct Frame {

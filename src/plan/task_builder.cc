@@ -88,6 +88,10 @@ std::int64_t FileOffset(const Catalog& source, const Read& read) {
   const Dims strides = RowMajorStrides(chunk.box.sizes);
   std::int64_t elements = 0;
   for (std::size_t i = 0; i < strides.size(); ++i) elements += strides[i] * read.box.offsets[i];
+  if (chunk.encoding == ChunkEncoding::kEncoded) {  // somewhere within it: an encoded chunk does not reach into its neighbours
+    const double part = static_cast<double>(elements) / static_cast<double>(std::max<std::int64_t>(chunk.box.count(), 1));
+    return chunk.bytes.offset + static_cast<std::int64_t>(part * static_cast<double>(std::max<std::int64_t>(chunk.bytes.length - 1, 0)));
+  }
   return chunk.bytes.offset + elements * ElementSize(entry.dtype);
 }
 

@@ -85,7 +85,8 @@ class TaskBuilder {
   std::map<DequantizeKey, Dequantized> dequantized_;
 };
 
-/// Where the first byte of a read lies in its file, counted in the chunk's elements from the start of its bytes.
+/// Where the first byte of a read lies in its file, counted in the chunk's elements from the start of its bytes. Of an encoded
+/// chunk: about as far into its stored bytes as the element is into the chunk.
 [[nodiscard]] std::int64_t FileOffset(const Catalog& source, const Read& read);
 
 }  // namespace crossdock::plan

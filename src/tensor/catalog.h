@@ -42,6 +42,7 @@ struct ByteRange {
 enum class ChunkEncoding : std::uint8_t {
   kRaw,        ///< `bytes` are the chunk's elements, row-major
   kTorchBlob,  ///< `bytes` are a torch zip holding one contiguous tensor; its data is found when read
+  kEncoded,    ///< `bytes` are the elements encoded (compressed, padded, or within a larger record): only the reader decodes them
 };
 
 struct Chunk {

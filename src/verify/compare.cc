@@ -148,8 +148,8 @@ Result<Comparison> Compare(const Side& a, const Side& b, const Options& options)
   // Two tiles and two scratches of up to twice a tile; 16 MiB is plenty for sequential reading.
   const std::int64_t tile_bytes = std::clamp<std::int64_t>(options.memory / 16, 1 << 16, 16 << 20);
 
-  Evaluator left(a);
-  Evaluator right(b);
+  Evaluator left(a, options.memory / 4);
+  Evaluator right(b, options.memory / 4);
   std::vector<std::byte> x;
   std::vector<std::byte> y;
   std::int64_t done = 0;

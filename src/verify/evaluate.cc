@@ -14,9 +14,9 @@
 namespace crossdock::verify {
 namespace {
 
-/// Reads `box` of a row-major array of `shape` whose first byte lies at `base`, row by row.
-Status ReadBox(const io::ReadFile& file, std::int64_t base, const Shape& shape, const Box& box, std::int64_t element,
-               std::vector<std::byte>& out) {
+/// Reads `box` of a row-major array of `shape`, row by row; `read` fills bytes from an offset of it.
+template <typename Read>
+Status ReadBox(const Read& read, const Shape& shape, const Box& box, std::int64_t element, std::vector<std::byte>& out) {
   const std::int64_t total = box.count();
   out.resize(static_cast<std::size_t>(total * element));
   if (total == 0) return OkStatus();
@@ -34,7 +34,7 @@ Status ReadBox(const io::ReadFile& file, std::int64_t base, const Shape& shape, 
     std::int64_t from = 0;
     for (std::size_t i = 0; i < at.size(); ++i) from += at[i] * strides[i];
     const std::span<std::byte> target(out.data() + done * element, static_cast<std::size_t>(run * element));
-    CROSSDOCK_RETURN_IF_ERROR(file.ReadAt(base + from * element, target));
+    CROSSDOCK_RETURN_IF_ERROR(read(from * element, target));
     for (std::size_t i = first_run_axis; i-- > 0;) {
       if (++at[i] < box.offsets[i] + box.sizes[i]) break;
       at[i] = box.offsets[i];
@@ -177,9 +177,7 @@ Status Evaluator::ReadStored(int entry_index, const Box& box, std::vector<std::b
     if (!met) continue;
     Box in_chunk = *met;
     for (std::size_t a = 0; a < in_chunk.rank(); ++a) in_chunk.offsets[a] -= chunk.box.offsets[a];
-    CROSSDOCK_ASSIGN_OR_RETURN(io::ReadFile * file, File(chunk.file));
-    CROSSDOCK_ASSIGN_OR_RETURN(const ByteRange raw, side_.reader->Locate(entry_index, static_cast<std::int32_t>(c)));
-    CROSSDOCK_RETURN_IF_ERROR(ReadBox(*file, raw.offset, chunk.box.sizes, in_chunk, element, part_));
+    CROSSDOCK_RETURN_IF_ERROR(ReadChunk(entry_index, static_cast<std::int32_t>(c), in_chunk, part_));
     ForEachIndex(*met, [&](const Dims& at) {
       std::memcpy(out.data() + PositionIn(box, at) * element, part_.data() + PositionIn(*met, at) * element,
                   static_cast<std::size_t>(element));
@@ -219,14 +217,10 @@ Status Evaluator::ReadDequantized(const expr::Node& node, const Box& box) {
   return OkStatus();
 }
 
-Result<io::ReadFile*> Evaluator::File(std::int32_t index) {
-  auto& slot = files_[index];
-  if (!slot) {
-    const Catalog& catalog = side_.reader->catalog();
-    const std::string path = io::JoinPath(catalog.root, catalog.files[static_cast<std::size_t>(index)].path);
-    CROSSDOCK_ASSIGN_OR_RETURN(slot, side_.storage->OpenRead(path));
-  }
-  return slot.get();
+Status Evaluator::ReadChunk(std::int32_t entry_index, std::int32_t chunk, const Box& in_chunk, std::vector<std::byte>& out) {
+  const Entry& entry = side_.reader->catalog().entries[static_cast<std::size_t>(entry_index)];
+  const auto read = [&](std::int64_t offset, std::span<std::byte> part) { return chunks_.ReadAt(entry_index, chunk, offset, part); };
+  return ReadBox(read, entry.chunks[static_cast<std::size_t>(chunk)].box.sizes, in_chunk, ElementSize(entry.dtype), out);
 }
 
 Status Evaluator::Place(const expr::Piece& piece, const dialects::HubTensor& tensor, const Box& box,
@@ -239,7 +233,6 @@ Status Evaluator::Place(const expr::Piece& piece, const dialects::HubTensor& ten
   }
   const Catalog& catalog = side_.reader->catalog();
   const Entry& entry = catalog.entries[static_cast<std::size_t>(piece.leaf)];
-  const std::int64_t element = ElementSize(entry.dtype);
   for (std::size_t c = 0; c < entry.chunks.size(); ++c) {
     const Chunk& chunk = entry.chunks[c];
     if (!chunk.box.offsets.empty() && !Intersect(chunk.box, expr::LeafBounds(piece))) continue;
@@ -247,9 +240,7 @@ Status Evaluator::Place(const expr::Piece& piece, const dialects::HubTensor& ten
       const Box bounds = expr::LeafBounds(part);
       Box in_chunk = bounds;
       for (std::size_t i = 0; i < in_chunk.rank(); ++i) in_chunk.offsets[i] -= chunk.box.offsets[i];
-      CROSSDOCK_ASSIGN_OR_RETURN(io::ReadFile * file, File(chunk.file));
-      CROSSDOCK_ASSIGN_OR_RETURN(const ByteRange raw, side_.reader->Locate(piece.leaf, static_cast<std::int32_t>(c)));
-      CROSSDOCK_RETURN_IF_ERROR(ReadBox(*file, raw.offset, chunk.box.sizes, in_chunk, element, scratch_));
+      CROSSDOCK_RETURN_IF_ERROR(ReadChunk(piece.leaf, static_cast<std::int32_t>(c), in_chunk, scratch_));
       PlaceElements(part, bounds, scratch_, entry.dtype, tensor.dtype, box, out);
     }
   }
@@ -296,7 +287,7 @@ std::vector<Box> RowMajorTiles(const Shape& shape, std::int64_t max_elements) {
 }
 
 Result<std::string> EvaluateBox(const Side& side, const dialects::HubTensor& tensor, const Box& box) {
-  Evaluator evaluator(side);
+  Evaluator evaluator(side, std::int64_t{64} << 20U);
   std::vector<std::byte> out;
   CROSSDOCK_RETURN_IF_ERROR(evaluator.Evaluate(tensor, box, out));
   return std::string(reinterpret_cast<const char*>(out.data()), out.size());

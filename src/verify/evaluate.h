@@ -5,26 +5,25 @@
 /// Errors: those of reading. Threads: an Evaluator is used by one thread.
 #pragma once
 
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "expr/pull_back.h"
+#include "verify/stored_chunks.h"
 #include "verify/verify.h"
 
 namespace crossdock::verify {
 
 class Evaluator {
  public:
-  /// REQUIRES: `side` outlives the evaluator.
-  explicit Evaluator(const Side& side) : side_(side) {}
+  /// REQUIRES: `side` outlives the evaluator. Decoded chunks take at most `memory` bytes.
+  Evaluator(const Side& side, std::int64_t memory) : side_(side), chunks_(*side.storage, *side.reader, memory) {}
 
   /// Fills `out` with the elements of `box` in `tensor.dtype`, row-major. A scratch of about the same size is used.
   [[nodiscard]] Status Evaluate(const dialects::HubTensor& tensor, const Box& box, std::vector<std::byte>& out);
 
  private:
-  [[nodiscard]] Result<io::ReadFile*> File(std::int32_t index);
+  [[nodiscard]] Status ReadChunk(std::int32_t entry, std::int32_t chunk, const Box& in_chunk, std::vector<std::byte>& out);
   [[nodiscard]] Status Place(const expr::Piece& piece, const dialects::HubTensor& tensor, const Box& box,
                              std::vector<std::byte>& out);
   /// Fills `out` with a box of a stored tensor, whatever its chunks.
@@ -33,7 +32,7 @@ class Evaluator {
   [[nodiscard]] Status ReadDequantized(const expr::Node& node, const Box& box);
 
   const Side& side_;
-  std::map<std::int32_t, std::unique_ptr<io::ReadFile>> files_;
+  StoredChunks chunks_;
   std::vector<std::byte> scratch_;
   std::vector<std::byte> part_, values_, scales_;  ///< of ReadStored and ReadDequantized
 };

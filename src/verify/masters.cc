@@ -49,7 +49,7 @@ Status CheckMasters(const Side& side, std::span<const MasterPair> pairs, const M
   for (const MasterPair& pair : pairs) total += CheckedCount(pair.shape);
   // A tile is held as parameters, masters, rounded masters, and the evaluator's scratch.
   const std::int64_t tile = std::clamp<std::int64_t>(options.memory / 32, std::int64_t{1} << 12U, std::int64_t{1} << 20U);
-  Evaluator evaluator(side);
+  Evaluator evaluator(side, options.memory / 4);
   std::vector<std::byte> param;
   std::vector<std::byte> master;
   std::vector<std::byte> rounded;

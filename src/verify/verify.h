@@ -2,7 +2,8 @@
 /// \file  Compares two checkpoints of any formats by hub names. Shares neither plan nor executor with conversion, so
 /// that it cannot share their mistakes: it walks one side's hub tensors in order and pulls the boxes of both sides
 /// through their expressions with its own scalar evaluator.
-/// Memory: two tiles and the counters, whatever the model's size.
+/// Memory: two tiles and the counters, whatever the model's size; where chunks are stored encoded, also decoded ones, up to half
+/// of Options::memory.
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,7 @@
 #include "io/faulty_storage.h"
 #include "io/staging.h"
 #include "result_matchers.h"
+#include "unit/execute/encoded_reader.h"
 #include "unit/execute/small_job.h"
 
 namespace crossdock::execute {
@@ -67,6 +68,38 @@ TEST_F(ExecutorTest, WritesTheExpectedBytesWhateverTheThreadsAndTheMemory) {
         EXPECT_LE(report.peak_buffer_bytes, options.memory);
         ExpectSame(Written(target), job->ExpectedFiles());
       }
+    }
+  }
+}
+
+TEST_F(ExecutorTest, EncodedChunksAreDecodedOnceInMemoryOrThroughAFile) {
+  for (const std::int64_t memory : {1 << 20, 64 << 20}) {
+    io::MemoryStorage source;
+    SmallJobOptions job_options;
+    job_options.encoded = true;
+    job_options.memory = memory;
+    job_options.task_bytes = 64 << 10;
+    ASSERT_OK_AND_ASSIGN(const auto job, SmallJob::Make(source, job_options));
+    for (const int threads : {1, 8}) {
+      io::MemoryStorage target;
+      ASSERT_THAT(target.MakeDir("/out"), IsOk());
+      ExecuteOptions options;
+      options.threads = threads;
+      options.memory = memory;
+      const auto before = static_cast<EncodedReader&>(*job->reader).opened();
+      ASSERT_OK_AND_ASSIGN(const ExecuteReport report, job->Run(source, target, "/out", options));
+      ExpectSame(Written(target), job->ExpectedFiles());  // and no scratch file is left
+      EXPECT_LE(report.peak_buffer_bytes, memory);
+      std::int64_t stored = 0;
+      int chunks = 0;
+      for (const Entry& entry : job->reader->catalog().entries) {
+        for (const Chunk& chunk : entry.chunks) {
+          stored += chunk.bytes.length;
+          chunks += chunk.bytes.length > 0 ? 1 : 0;
+        }
+      }
+      EXPECT_EQ(report.bytes_read, stored);
+      EXPECT_EQ(static_cast<EncodedReader&>(*job->reader).opened() - before, chunks);
     }
   }
 }

@@ -10,6 +10,7 @@
 #include "execute/box_runs.h"
 #include "expr/dequantize.h"
 #include "expr/expr.h"
+#include "unit/execute/encoded_reader.h"
 
 namespace crossdock::execute {
 namespace {
@@ -177,8 +178,10 @@ Status SmallJob::WriteSource(io::Storage& storage, const SmallJobOptions& option
     if (boxes.empty()) boxes.push_back(Box::Whole(tensor.shape));
     for (const Box& box : boxes) {
       const std::size_t file = (catalog.entries.size() + entry.chunks.size()) % 2;
-      const std::string bytes = Cut(tensor.bytes, tensor.shape, box, tensor.dtype);
+      const std::string cut = Cut(tensor.bytes, tensor.shape, box, tensor.dtype);
+      const std::string bytes = options.encoded ? EncodedReader::Encode(cut) : cut;
       Chunk chunk;
+      if (options.encoded) chunk.encoding = ChunkEncoding::kEncoded;
       chunk.box = box;
       chunk.file = static_cast<std::int32_t>(file);
       chunk.bytes = {static_cast<std::int64_t>(files[file].size()), static_cast<std::int64_t>(bytes.size())};
@@ -193,7 +196,11 @@ Status SmallJob::WriteSource(io::Storage& storage, const SmallJobOptions& option
     CROSSDOCK_ASSIGN_OR_RETURN(const io::FileInfo info, storage.Stat("/source/" + path));
     catalog.files.push_back({path, {info.size, info.mtime_ns, info.inode}});
   }
-  reader = std::make_unique<RawReader>(std::move(catalog));
+  if (options.encoded) {
+    reader = std::make_unique<EncodedReader>(std::move(catalog));
+  } else {
+    reader = std::make_unique<RawReader>(std::move(catalog));
+  }
   return OkStatus();
 }
 

@@ -52,6 +52,7 @@ struct SmallJobOptions {
   std::int64_t memory = std::int64_t{1} << 20U;
   std::int64_t task_bytes = 0;  ///< see PlanOptions
   std::int64_t big_bytes = 3'000'000;
+  bool encoded = false;             ///< the source's chunks are stored encoded (encoded_reader.h)
   bool frames_under_seals = false;  ///< the room of each seal is written by a frame first, as where sums are patched in
 };
 
@@ -67,7 +68,7 @@ class SmallJob {
   [[nodiscard]] std::map<std::string, std::string> ExpectedFiles() const;
 
   plan::Plan plan;
-  std::unique_ptr<RawReader> reader;
+  std::unique_ptr<formats::CheckpointReader> reader;
   RawWriter writer{true};
   formats::Placement placement;
   std::map<std::string, std::string> expected;  ///< row-major bytes of each target tensor
