@@ -5,6 +5,7 @@
 #include <array>
 #include <optional>
 
+#include "formats/zarr/metadata_fields.h"
 #include "tensor/value.h"
 
 namespace crossdock::formats::zarr {
@@ -24,40 +25,24 @@ constexpr std::array kTypes = {
     TypeRow{"float8_e4m3fnuz", DType::kF8E4M3FNUZ}, TypeRow{"float8_e5m2fnuz", DType::kF8E5M2FNUZ},
 };
 
-Error Malformed(std::string what) { return MakeError(ErrorCode::kCorrupt, "the metadata of a zarr array is malformed: " + std::move(what)); }
-
-Error NotCarried(std::string what, std::string expected, std::string found) {
-  return MakeError(ErrorCode::kUnsupported, "a zarr array is stored in a way that is not read: " + std::move(what))
-      .WithExpected(std::move(expected))
-      .WithFound(Printable(found));
-}
-
-Result<Dims> ReadDims(const Value& json, std::string_view name, std::int64_t least) {
-  const Value* value = json.Find(name);
-  const ValueList* items = value != nullptr ? value->as_sequence() : nullptr;
-  if (items == nullptr) return Malformed("`" + std::string(name) + "` is no list");
-  std::vector<std::int64_t> sizes;
-  for (const Value& item : *items) {
-    const std::int64_t* size = item.as_int();
-    if (size == nullptr || *size < least) return Malformed("`" + std::string(name) + "` holds no size").WithFound(ToJson(item, 0));
-    sizes.push_back(*size);
-  }
-  return Dims::FromSpan(sizes);
-}
-
 /// "zlib" of {"id": "zlib", "level": 1}; the JSON itself of anything else.
 std::string CodecName(const Value& codec) { return codec.GetString("id").value_or(ToJson(codec, 0)); }
 
-Status CheckCodecs(const Value& json) {
+Result<Codecs> ReadCodecs(const Value& json) {
+  const Value* filters = json.Find("filters");
+  if (filters != nullptr && !filters->is_null()) {
+    const ValueList* list = filters->as_sequence();
+    if (list == nullptr) return Malformed("`filters` is no list");
+    if (!list->empty()) return NotCarried("its chunks are filtered", "filters null", "filter " + CodecName(list->front()));
+  }
   const Value* compressor = json.Find("compressor");
   if (compressor == nullptr) return Malformed("no `compressor`");
-  if (!compressor->is_null()) return NotCarried("its chunks are compressed", "compressor null", "compressor " + CodecName(*compressor));
-  const Value* filters = json.Find("filters");
-  if (filters == nullptr || filters->is_null()) return OkStatus();
-  const ValueList* list = filters->as_sequence();
-  if (list == nullptr) return Malformed("`filters` is no list");
-  if (list->empty()) return OkStatus();
-  return NotCarried("its chunks are filtered", "filters null", "filter " + CodecName(list->front()));
+  if (compressor->is_null()) return Codecs{};
+  const std::string name = CodecName(*compressor);
+  if (name == "zstd") return Codecs{Codec::kZstd};
+  if (name == "blosc") return Codecs{Codec::kBlosc};
+  if (name == "gzip" || name == "zlib") return Codecs{Codec::kGzip};
+  return NotCarried("its chunks are compressed", "compressor null, zstd, blosc, gzip or zlib", "compressor " + name);
 }
 
 Status CheckForm(const Value& json) {
@@ -70,13 +55,16 @@ Status CheckForm(const Value& json) {
   return OkStatus();
 }
 
-Result<DType> ReadType(const Value& json) {
+Status ReadType(const Value& json, ArrayMetadata& out) {
   const Value* value = json.Find("dtype");
   if (value == nullptr) return Malformed("no `dtype`");
   const std::string name = value->as_string() != nullptr ? *value->as_string() : ToJson(*value, 0);
-  if (const std::optional<DType> dtype = DTypeFromZarr(name)) return *dtype;
+  out.nibbles = name == "int4";
+  const std::optional<DType> dtype = out.nibbles ? DType::kI8 : DTypeFromZarr(name);
   if (name.starts_with('>')) return NotCarried("it is big-endian", "a little-endian type", "dtype " + name);
-  return NotCarried("its type is unknown", "a numeric type, as \"<f4\" or \"bfloat16\"", "dtype " + name);
+  if (!dtype) return NotCarried("its type is unknown", "a numeric type, as \"<f4\" or \"bfloat16\"", "dtype " + name);
+  out.dtype = *dtype;
+  return OkStatus();
 }
 
 }  // namespace
@@ -90,28 +78,25 @@ Result<ArrayMetadata> ParseZarray(std::string_view text) {
   CROSSDOCK_ASSIGN_OR_RETURN(const Value json, ParseJson(text));
   if (json.as_dict() == nullptr) return Malformed("it is no JSON object");
   CROSSDOCK_RETURN_IF_ERROR(CheckForm(json));
-  CROSSDOCK_RETURN_IF_ERROR(CheckCodecs(json));
   ArrayMetadata out;
-  CROSSDOCK_ASSIGN_OR_RETURN(out.dtype, ReadType(json));
+  CROSSDOCK_ASSIGN_OR_RETURN(out.codecs, ReadCodecs(json));
+  CROSSDOCK_RETURN_IF_ERROR(ReadType(json, out));
   CROSSDOCK_ASSIGN_OR_RETURN(out.shape, ReadDims(json, "shape", 0));
   CROSSDOCK_ASSIGN_OR_RETURN(out.chunk_shape, ReadDims(json, "chunks", 1));
-  if (out.shape.size() != out.chunk_shape.size()) {
-    return Malformed("`shape` and `chunks` differ in their number of axes").WithFound(ToString(out.shape) + " and " + ToString(out.chunk_shape));
-  }
-  for (const Shape* shape : {&out.shape, &out.chunk_shape}) {
-    CROSSDOCK_ASSIGN_OR_RETURN([[maybe_unused]] const std::int64_t bytes, ByteSize(out.dtype, *shape));
-  }
+  CROSSDOCK_RETURN_IF_ERROR(CheckShapes(out));
   const std::string separator = json.GetString("dimension_separator").value_or(".");
   if (separator != "." && separator != "/") return Malformed("`dimension_separator` is neither \".\" nor \"/\"").WithFound(Printable(separator));
   out.separator = separator[0];
+  const Value* fill = json.Find("fill_value");
+  out.zero_fill = fill == nullptr || fill->is_null() || IsZero(*fill);
   return out;
 }
 
 std::string ChunkKey(const ArrayMetadata& array, const Dims& position) {
-  if (position.empty()) return "0";
-  std::string key;
+  if (position.empty()) return array.prefixed ? "c" : "0";
+  std::string key = array.prefixed ? "c" : "";
   for (std::size_t axis = 0; axis < position.size(); ++axis) {
-    if (axis != 0) key += array.separator;
+    if (!key.empty()) key += array.separator;
     key += std::to_string(position[axis]);
   }
   return key;

@@ -102,8 +102,14 @@ class Builder {
           .WithPath(PathOf(key)).WithTensor(key)
           .WithExpected("dimension_separator \".\"").WithFound("dimension_separator \"/\"");
     }
+    if (!array->plain()) {
+      return MakeError(ErrorCode::kUnsupported, "the chunks of a tensor are encoded, which Megatron-Core never did")
+          .WithPath(PathOf(key)).WithTensor(key)
+          .WithExpected("compressor null, and no int4").WithFound(array->nibbles ? "dtype int4" : "a compressor");
+    }
     const std::size_t before = catalog_.files.size();
-    auto chunks = PlaceChunks(*array, [&](const std::string& name) { return FindFile(key + "/" + name); });
+    const FindObject find = [&](const std::string& name) { return FindFile(key + "/" + name); };
+    auto chunks = PlaceChunks(*array, find);
     if (!chunks) {
       Error error = std::move(chunks).error();
       if (error.path.empty()) error.path = PathOf(key);
