@@ -62,6 +62,21 @@ python_layer() {
   add "${p:-0}" "$f" "${s:-0}"
 }
 
+# aside LAYERS: runs a function of layers beside those that follow. `join` waits for it, prints what it said and counts it.
+aside() {
+  rm -f "$out/aside.counts"
+  ( passed=0 failed=0 skipped=0
+    "$1"
+    echo "$passed $failed $skipped" >"$out/aside.counts" ) >"$out/aside.log" 2>&1 &
+}
+join() {
+  wait
+  cat "$out/aside.log"
+  local p=0 f=1 s=0
+  if [[ -f "$out/aside.counts" ]]; then read -r p f s <"$out/aside.counts"; else echo "FAILED  the layers aside ended early"; fi
+  add "$p" "$f" "$s"
+}
+
 heading "Packages"
 if ! ./scripts/packages.sh --tests; then echo "FAILED  packages"; add 0 1 0; finish; fi
 
@@ -75,6 +90,22 @@ ctest_layer release || finish
 export CROSSDOCK="$PWD/build/release/crossdock"
 
 if $quick; then finish; fi
+
+# With the real consumers a test waits for one process most of the time, and so do the layers below: both run at once.
+consumers() {
+  heading "Real producers and consumers"
+  local python n
+  if python=$(./scripts/setup_test_env.sh --print-python 2>"$out/oracle-env.log" | tail -n 1) && [[ -x "$python" ]]; then
+    python_layer oracle "$python" -m pytest -q -p no:cacheprovider tests/oracle
+  else
+    tail -n 5 "$out/oracle-env.log"
+    n=$(grep -rhoE '^ *def test_' tests/oracle | wc -l)
+    echo "SKIPPED the tests with the real consumers: no Python 3.12 or newer, or its packages could not be installed."
+    echo "        hint: install Python 3.12 (pyenv or uv) and run ./test.sh again; details in $out/oracle-env.log"
+    add 0 0 "$n"
+  fi
+}
+aside consumers
 
 heading "Parsers and the engine under AddressSanitizer and UBSan"
 ctest_layer asan replay_pickle replay_torch_zip replay_dcp_metadata replay_safetensors_header replay_hf_index \
@@ -96,15 +127,5 @@ python_layer hostile python3 tests/corrupt/hostile/hostile_test.py
 heading "Killed at random moments"
 python_layer kill python3 tests/fault/kill_test.py
 
-heading "Real producers and consumers"
-if python=$(./scripts/setup_test_env.sh --print-python 2>"$out/oracle-env.log" | tail -n 1) && [[ -x "$python" ]]; then
-  python_layer oracle "$python" -m pytest -q -p no:cacheprovider tests/oracle
-else
-  tail -n 5 "$out/oracle-env.log"
-  n=$(grep -rhoE '^ *def test_' tests/oracle | wc -l)
-  echo "SKIPPED the tests with the real consumers: no Python 3.12 or newer, or its packages could not be installed."
-  echo "        hint: install Python 3.12 (pyenv or uv) and run ./test.sh again; details in $out/oracle-env.log"
-  add 0 0 "$n"
-fi
-
+join
 finish

@@ -40,17 +40,17 @@ Result<std::unique_ptr<CheckpointReader>> OpenFiles(const Files& files, const st
   return OpenSafetensors(storage, path);
 }
 
-struct Case {
+struct DirectoryCase {
   std::string name;
   std::function<void(Files*)> spoil;
   ErrorCode code;
   std::string message;
 };
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const DirectoryCase& c, std::ostream* out) { *out << c.name; }
 
 std::string IndexWith(const std::string& map) { return R"({"weight_map":{)" + map + "}}"; }
 
-std::vector<Case> Cases() {
+std::vector<DirectoryCase> Cases() {
   const std::string one = std::string("\"") + kOne + "\"";
   return {
       {"MissingShard", [](Files* f) { f->erase(kTwo); }, ErrorCode::kIncomplete, kTwo},
@@ -88,7 +88,7 @@ std::vector<Case> Cases() {
   };
 }
 
-class CorruptDirectory : public ::testing::TestWithParam<Case> {};
+class CorruptDirectory : public ::testing::TestWithParam<DirectoryCase> {};
 
 TEST_P(CorruptDirectory, IsRefused) {
   Files files = GoodFiles();

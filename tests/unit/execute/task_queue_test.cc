@@ -9,8 +9,8 @@ namespace {
 using ::testing::ElementsAre;
 
 /// A target of one entry whose chunk c lies in file `files[c]`, and a task a chunk.
-struct Job {
-  explicit Job(const std::vector<std::int32_t>& files) {
+struct QueueJob {
+  explicit QueueJob(const std::vector<std::int32_t>& files) {
     Entry entry;
     std::int32_t most = -1;
     for (const std::int32_t file : files) {
@@ -32,7 +32,7 @@ struct Job {
 };
 
 TEST(TaskQueue, GivesOneWorkerTheOrderOfThePlan) {
-  Job job({0, 1, 0, 2, 1, 0});
+  QueueJob job({0, 1, 0, 2, 1, 0});
   job.plan.tasks.emplace_back();  // writes nothing
   job.done = {false, true, false, false, false, false, false};
   TaskQueue queue(job.plan, job.target, job.done);
@@ -45,7 +45,7 @@ TEST(TaskQueue, GivesOneWorkerTheOrderOfThePlan) {
 }
 
 TEST(TaskQueue, PrefersFilesThatNobodyWrites) {
-  Job job({0, 0, 0, 1, 1, 2});
+  QueueJob job({0, 0, 0, 1, 1, 2});
   TaskQueue queue(job.plan, job.target, job.done);
   EXPECT_EQ(queue.Take(), 0);
   EXPECT_EQ(queue.Take(), 3);

@@ -12,7 +12,7 @@
 namespace crossdock::kernels {
 namespace {
 
-struct Format {
+struct SmallFormat {
   DType dtype;
   std::uint8_t largest;  ///< code of the largest finite value
   double largest_value;  ///< from the specifications
@@ -20,22 +20,22 @@ struct Format {
   std::uint8_t over;  ///< what a positive overflow becomes
 };
 
-class SmallFloats : public testing::TestWithParam<Format> {};
+class SmallFloats : public testing::TestWithParam<SmallFormat> {};
 INSTANTIATE_TEST_SUITE_P(All, SmallFloats,
-                         testing::Values(Format{DType::kF8E4M3, 0x7E, 448.0, 0x1p-9, 0x7E},
-                                         Format{DType::kF8E5M2, 0x7B, 57344.0, 0x1p-16, 0x7C},
-                                         Format{DType::kF8E4M3FNUZ, 0x7F, 240.0, 0x1p-10, 0x80},
-                                         Format{DType::kF8E5M2FNUZ, 0x7F, 57344.0, 0x1p-17, 0x80}),
+                         testing::Values(SmallFormat{DType::kF8E4M3, 0x7E, 448.0, 0x1p-9, 0x7E},
+                                         SmallFormat{DType::kF8E5M2, 0x7B, 57344.0, 0x1p-16, 0x7C},
+                                         SmallFormat{DType::kF8E4M3FNUZ, 0x7F, 240.0, 0x1p-10, 0x80},
+                                         SmallFormat{DType::kF8E5M2FNUZ, 0x7F, 57344.0, 0x1p-17, 0x80}),
                          [](const auto& row) { return std::string(DTypeName(row.param.dtype)); });
 
 TEST_P(SmallFloats, HaveTheRangeOfTheirSpecification) {
-  const Format f = GetParam();
+  const SmallFormat f = GetParam();
   EXPECT_EQ(static_cast<double>(DecodeSmallFloat(f.largest, f.dtype)), f.largest_value);
   EXPECT_EQ(static_cast<double>(DecodeSmallFloat(1, f.dtype)), f.smallest_value);
 }
 
 TEST_P(SmallFloats, ComeBackOnAll256Patterns) {
-  const Format f = GetParam();
+  const SmallFormat f = GetParam();
   for (unsigned i = 0; i < 256; ++i) {
     const float v = DecodeSmallFloat(static_cast<std::uint8_t>(i), f.dtype);
     const std::uint8_t back = EncodeSmallFloat(v, f.dtype);
@@ -48,7 +48,7 @@ TEST_P(SmallFloats, ComeBackOnAll256Patterns) {
 }
 
 TEST_P(SmallFloats, RoundToTheNearestWithTiesToEven) {
-  const Format f = GetParam();
+  const SmallFormat f = GetParam();
   const NearestBySearch nearest(
       [&](std::uint32_t c) { return static_cast<double>(DecodeSmallFloat(static_cast<std::uint8_t>(c), f.dtype)); },
       f.largest, f.over);

@@ -38,12 +38,12 @@ struct Case {
 };
 
 class Cuts : public testing::TestWithParam<Case> {};
-const Shape kShape = {12, 10, 9};
+const Shape kWhole = {12, 10, 9};
 INSTANTIATE_TEST_SUITE_P(
     All, Cuts,
     testing::Values(
-        Case{"Whole", {Box::Whole(kShape)}}, Case{"Grid", Grid(kShape, {3, 2, 4})},
-        Case{"UnevenGrid", Grid(kShape, {5, 3, 2})},
+        Case{"Whole", {Box::Whole(kWhole)}}, Case{"Grid", Grid(kWhole, {3, 2, 4})},
+        Case{"UnevenGrid", Grid(kWhole, {5, 3, 2})},
         Case{"Staircase",
              {{{0, 0, 0}, {4, 10, 9}}, {{4, 0, 0}, {8, 3, 9}}, {{4, 3, 0}, {5, 7, 9}}, {{9, 3, 0}, {3, 7, 9}}}},
         Case{"LayersCutDifferently",
@@ -51,11 +51,11 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& row) { return std::string(row.param.name); });
 
 TEST_P(Cuts, AreFoundAsByWalkingOverAllOfThem) {
-  const Entry entry = MakeEntry("w", DType::kF32, kShape, GetParam().boxes);
+  const Entry entry = MakeEntry("w", DType::kF32, kWhole, GetParam().boxes);
   const ChunkIndex index(entry);
   std::mt19937_64 rng(11);
   for (int i = 0; i < 300; ++i) {
-    const Box region = RandomBox(kShape, rng);
+    const Box region = RandomBox(kWhole, rng);
     ASSERT_EQ(index.Overlapping(region), ByWalking(entry, region)) << ToString(region);
   }
 }

@@ -11,7 +11,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const NameIndex& Names() {
+const NameIndex& KnownNames() {
   static const NameIndex names({"model.a", "model.b"});
   return names;
 }
@@ -40,11 +40,11 @@ Value Group(std::vector<std::string> params, double decay) {
 TEST(DcpSettings, FlattenedGroupsAreJoinedByTheirSettings) {
   Catalog source;
   source.objects["items"] = Value::MakeDict({{Value("optim.param_groups.model.a.lr"), Value(0.5)}, {Value("optim.param_groups.model.b.lr"), Value(0.5)}});
-  ValueList groups = ReadParamGroups(source, Names());
+  ValueList groups = ReadParamGroups(source, KnownNames());
   ASSERT_EQ(groups.size(), 1U);
   EXPECT_THAT(Members(groups[0]), ElementsAre("model.a", "model.b"));
   source.objects["items"].Set("optim.param_groups.model.b.lr", Value(0.25));
-  EXPECT_EQ(ReadParamGroups(source, Names()).size(), 2U);
+  EXPECT_EQ(ReadParamGroups(source, KnownNames()).size(), 2U);
 }
 
 TEST(DcpSettings, TorchGroupsAreKeptAndCompleted) {

@@ -14,7 +14,7 @@ HubState HubOf(const Catalog& source) {
   return *std::move(hub);
 }
 
-const Entry* Find(const TargetState& target, std::string_view name) {
+const Entry* FindEntry(const TargetState& target, std::string_view name) {
   const std::int32_t at = target.catalog.Find(name);
   return at < 0 ? nullptr : &target.catalog.entries[static_cast<std::size_t>(at)];
 }
@@ -51,8 +51,8 @@ TEST(WriteHub, CastsAllButWhatIsKept) {
   options.dtype = DType::kF32;
   options.keep_dtype = {"*norm.weight"};
   ASSERT_OK_AND_ASSIGN(const TargetState target, WriteHub(HubOf(TinyModel()), options));
-  EXPECT_EQ(Find(target, "lm_head.weight")->dtype, DType::kF32);
-  EXPECT_EQ(Find(target, "model.layers.0.input_layernorm.weight")->dtype, DType::kBF16);
+  EXPECT_EQ(FindEntry(target, "lm_head.weight")->dtype, DType::kF32);
+  EXPECT_EQ(FindEntry(target, "model.layers.0.input_layernorm.weight")->dtype, DType::kBF16);
   EXPECT_EQ(target.catalog.objects.at("config.json").GetString("dtype"), "float32");
   EXPECT_THAT(target.notices, Contains(HasSubstr("cast from BF16 to F32")));
 }
@@ -66,11 +66,11 @@ TEST(WriteHub, WritesATiedHeadAgain) {  // user case B31
   EXPECT_EQ(expr::LeafOrdinals(target.exprs[static_cast<std::size_t>(head)]), std::vector<int>{source.Find("model.embed_tokens.weight")});
   Remove(&source, "lm_head.weight");
   ASSERT_OK_AND_ASSIGN(const TargetState without, WriteHub(HubOf(source), {}));
-  EXPECT_EQ(Find(without, "lm_head.weight"), nullptr);
+  EXPECT_EQ(FindEntry(without, "lm_head.weight"), nullptr);
   TargetOptions options;
   options.template_order = {"lm_head.weight", "model.embed_tokens.weight"};
   ASSERT_OK_AND_ASSIGN(const TargetState as_reference, WriteHub(HubOf(source), options));
-  EXPECT_NE(Find(as_reference, "lm_head.weight"), nullptr);
+  EXPECT_NE(FindEntry(as_reference, "lm_head.weight"), nullptr);
 }
 
 TEST(WriteHub, ChoosesSideFiles) {  // user case B116
@@ -111,9 +111,9 @@ TEST(WriteHub, TakesMastersOnlyOnRequest) {  // user case B40
   master.dtype = DType::kF32;
   hub.tensors.push_back(master);
   ASSERT_OK_AND_ASSIGN(const TargetState taken, WriteHub(hub, options));
-  EXPECT_EQ(Find(taken, "model.norm.weight")->dtype, DType::kF32);
+  EXPECT_EQ(FindEntry(taken, "model.norm.weight")->dtype, DType::kF32);
   ASSERT_OK_AND_ASSIGN(const TargetState plain, WriteHub(hub, {}));
-  EXPECT_EQ(Find(plain, "model.norm.weight")->dtype, DType::kBF16);
+  EXPECT_EQ(FindEntry(plain, "model.norm.weight")->dtype, DType::kBF16);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 const char* const kFile = "mp_rank_01_001/model_optim_rng.pt";
-const char* const kGroups = "optimizer/optimizer/param_groups";
+const char* const kOptimizerGroups = "optimizer/optimizer/param_groups";
 const char* const kMasters = "optimizer/fp32_from_fp16_params";
 
 Value At(const Catalog& catalog, const char* path) {
@@ -33,13 +33,13 @@ void ChangeItem(Catalog* catalog, const char* path, std::size_t index, Change ch
   SetAt(&catalog->objects[kFile], path, std::move(list));
 }
 
-struct Broken {
+struct BrokenState {
   std::string_view name;
   void (*change)(Catalog*);
   std::string_view message, more;
 };
-void PrintTo(const Broken& broken, std::ostream* out) { *out << broken.name; }
-class BrokenLegacyState : public ::testing::TestWithParam<Broken> {};
+void PrintTo(const BrokenState& broken, std::ostream* out) { *out << broken.name; }
+class BrokenLegacyState : public ::testing::TestWithParam<BrokenState> {};
 
 /// Weights can still be carried: a target that would hold the state tells why it cannot.
 TEST_P(BrokenLegacyState, IsNotSeenAndTheReasonIsTold) {
@@ -57,33 +57,33 @@ TEST_P(BrokenLegacyState, IsNotSeenAndTheReasonIsTold) {
 INSTANTIATE_TEST_SUITE_P(
     Table, BrokenLegacyState,
     ::testing::Values(
-        Broken{"GroupsNoList", [](Catalog* c) { SetAt(&c->objects[kFile], kGroups, Json(R"({"a": 1})")); }, "the optimizer's parameter groups are no list", ""},
-        Broken{"DecayUntold", [](Catalog* c) { ChangeItem(c, kGroups, 0, [](Value* group) { group->Erase("wd_mult"); }); },
+        BrokenState{"GroupsNoList", [](Catalog* c) { SetAt(&c->objects[kFile], kOptimizerGroups, Json(R"({"a": 1})")); }, "the optimizer's parameter groups are no list", ""},
+        BrokenState{"DecayUntold", [](Catalog* c) { ChangeItem(c, kOptimizerGroups, 0, [](Value* group) { group->Erase("wd_mult"); }); },
                "a parameter group does not say whether weight decay counts for it", ""},
-        Broken{"TwoGroupsAlike", [](Catalog* c) { ChangeItem(c, kGroups, 1, [](Value* group) { group->Set("wd_mult", Value(1.0)); }); },
+        BrokenState{"TwoGroupsAlike", [](Catalog* c) { ChangeItem(c, kOptimizerGroups, 1, [](Value* group) { group->Set("wd_mult", Value(1.0)); }); },
                "several parameter groups have the same weight decay", ""},
-        Broken{"NoNumbers", [](Catalog* c) { ChangeItem(c, kGroups, 0, [](Value* group) { group->Erase("params"); }); },
+        BrokenState{"NoNumbers", [](Catalog* c) { ChangeItem(c, kOptimizerGroups, 0, [](Value* group) { group->Erase("params"); }); },
                "a parameter group does not number its parameters", ""},
-        Broken{"NumbersOfAnotherKind", [](Catalog* c) { ChangeItem(c, kGroups, 1, [](Value* group) {
+        BrokenState{"NumbersOfAnotherKind", [](Catalog* c) { ChangeItem(c, kOptimizerGroups, 1, [](Value* group) {
                  Value params = *group->Find("params");
                  params.mutable_sequence()->at(0) = Value("first");
                  group->Set("params", std::move(params));
                }); },
                "a parameter group does not number its parameters", ""},
-        Broken{"TooManyNumbers", [](Catalog* c) { ChangeItem(c, kGroups, 0, [](Value* group) {
+        BrokenState{"TooManyNumbers", [](Catalog* c) { ChangeItem(c, kOptimizerGroups, 0, [](Value* group) {
                  Value params = *group->Find("params");
                  params.mutable_sequence()->emplace_back(std::int64_t{99});
                  group->Set("params", std::move(params));
                }); },
                "a parameter group has another number of parameters than the model", "with weight decay"},
-        Broken{"TooFewMasters", [](Catalog* c) { ChangeItem(c, kMasters, 0, [](Value* masters) { masters->mutable_sequence()->pop_back(); }); },
+        BrokenState{"TooFewMasters", [](Catalog* c) { ChangeItem(c, kMasters, 0, [](Value* masters) { masters->mutable_sequence()->pop_back(); }); },
                "a parameter group has too few master weights", "(output_layer.weight)"},
-        Broken{"TooManyMasters", [](Catalog* c) { ChangeItem(c, kMasters, 0, [](Value* masters) {
+        BrokenState{"TooManyMasters", [](Catalog* c) { ChangeItem(c, kMasters, 0, [](Value* masters) {
                  const Value last = masters->mutable_sequence()->back();
                  masters->mutable_sequence()->push_back(last);
                }); },
                "a parameter group has another number of master weights than the model", "expected"},
-        Broken{"NoStateOfAdam", [](Catalog* c) {
+        BrokenState{"NoStateOfAdam", [](Catalog* c) {
                  Value states = At(*c, "optimizer/optimizer/state");
                  Value& first = states.as_dict()->items.front().second;
                  first.Set("exp_inf", *first.Find("exp_avg"));

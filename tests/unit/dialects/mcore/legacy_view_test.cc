@@ -12,14 +12,14 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const HubTensor* Find(const HubState& hub, std::string_view name, Slot slot = Slot::kParam) {
+const HubTensor* FindTensor(const HubState& hub, std::string_view name, Slot slot = Slot::kParam) {
   const auto found = std::ranges::find_if(hub.tensors, [&](const HubTensor& t) { return t.name == name && t.slot == slot; });
   return found == hub.tensors.end() ? nullptr : &*found;
 }
 
 /// The stored tensor and the place in it that one element of a hub tensor comes from.
 std::pair<std::string, Dims> Origin(const Catalog& source, const GlobalView& view, const HubState& hub, const char* name, Slot slot, const Dims& at) {
-  const HubTensor* tensor = Find(hub, name, slot);
+  const HubTensor* tensor = FindTensor(hub, name, slot);
   if (tensor == nullptr) return {"no such tensor", {}};
   const Result<expr::Expr> stored = view.OverSource(tensor->expr);
   const auto [leaf, from] = Elements(*stored).at(at);
@@ -96,7 +96,7 @@ TEST(LegacyViewTest, TheCopyOfATiedEmbeddingIsLeftOutAndCompared) {
     EXPECT_THAT(source.entries[static_cast<std::size_t>(view.copies[1].embedding)].name, HasSubstr("mp_rank_01_000/"));
     EXPECT_THAT(source.entries[static_cast<std::size_t>(view.copies[1].head)].name, HasSubstr("mp_rank_01_001/"));
     ASSERT_OK_AND_ASSIGN(const HubState hub, ReadHub(view.catalog, {}));
-    EXPECT_EQ(Find(hub, "lm_head.weight"), nullptr);
+    EXPECT_EQ(FindTensor(hub, "lm_head.weight"), nullptr);
   }
 }
 

@@ -11,7 +11,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const HubTensor* Find(const HubState& hub, std::string_view name, Slot slot = Slot::kParam) {
+const HubTensor* HubTensorOf(const HubState& hub, std::string_view name, Slot slot = Slot::kParam) {
   for (const HubTensor& tensor : hub.tensors) {
     if (tensor.name == name && tensor.slot == slot) return &tensor;
   }
@@ -31,7 +31,7 @@ TEST(ReadHubTest, EveryFormGivesTheSameHub) {
         EXPECT_EQ(hub.family->name, family);
         EXPECT_EQ(hub.optimizer, "adam");
         EXPECT_EQ(hub.tensors.size(), 4U * hub.order.size());
-        const HubTensor* up = Find(hub, "model.layers.2.mlp.up_proj.weight", Slot::kAdamNu);
+        const HubTensor* up = HubTensorOf(hub, "model.layers.2.mlp.up_proj.weight", Slot::kAdamNu);
         ASSERT_NE(up, nullptr);
         EXPECT_EQ(up->dtype, DType::kF32);
         EXPECT_EQ(up->shape, (Shape{24, 16}));
@@ -54,7 +54,7 @@ TEST(ReadHubTest, PaddingIsTrimmedInEverySlot) {
   }
   ASSERT_OK_AND_ASSIGN(const HubState hub, ReadHub(catalog, {}));
   for (const Slot slot : {Slot::kParam, Slot::kMaster, Slot::kAdamMu, Slot::kAdamNu}) {
-    EXPECT_EQ(Find(hub, "lm_head.weight", slot)->expr->shape, (Shape{50, 16}));
+    EXPECT_EQ(HubTensorOf(hub, "lm_head.weight", slot)->expr->shape, (Shape{50, 16}));
   }
 }
 
@@ -183,7 +183,7 @@ TEST(ReadHubTest, LocalSpellingOfNormsIsRead) {
   }
   catalog.SortEntries();
   ASSERT_OK_AND_ASSIGN(const HubState hub, ReadHub(catalog, {}));
-  EXPECT_NE(Find(hub, "model.layers.1.input_layernorm.weight"), nullptr);
+  EXPECT_NE(HubTensorOf(hub, "model.layers.1.input_layernorm.weight"), nullptr);
 }
 
 TEST(ReadHubTest, MixedLayerFormsAreRefused) {

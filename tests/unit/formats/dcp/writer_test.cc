@@ -34,7 +34,7 @@ Value EmptyTensor() {
   return Value(t);
 }
 
-Catalog Target() {
+Catalog TwoFileTarget() {
   Catalog target;
   target.entries.push_back(MakeEntry("a.large", DType::kF32, {2, 600, 512}, {{{{0, 0, 0}, {1, 600, 512}}, 0}, {{{1, 0, 0}, {1, 600, 512}}, 1}}));
   target.entries.push_back(MakeEntry("b.small", DType::kBF16, {4, 3}, {{{{0, 0}, {1, 3}}, 0}, {{{1, 0}, {3, 3}}, 1}}));
@@ -84,7 +84,7 @@ TEST(DcpWriter, WhatItPlacesIsWhatTheReaderFinds) {
   io::MemoryStorage storage;
   ASSERT_THAT(io::MakeDirs(storage, "out/iter_0000007"), IsOk());
   const auto writer = MakeDcpWriter();
-  ASSERT_OK_AND_ASSIGN(const Placement placement, Write(storage, "out/iter_0000007", *writer, Target()));
+  ASSERT_OK_AND_ASSIGN(const Placement placement, Write(storage, "out/iter_0000007", *writer, TwoFileTarget()));
   ASSERT_OK_AND_ASSIGN(const auto reader, OpenDcp(storage, "out/iter_0000007"));
   const Catalog& found = reader->catalog();
   ASSERT_EQ(found.entries.size(), placement.catalog.entries.size());
@@ -107,7 +107,7 @@ TEST(DcpWriter, WhatItPlacesIsWhatTheReaderFinds) {
   ASSERT_EQ(found.object_refs.size(), 1U);
   EXPECT_EQ(found.object_refs[0].name, "x._extra_state/shard_0_1");
   ASSERT_OK_AND_ASSIGN(const Value extra, reader->LoadObject(found.object_refs[0]));
-  EXPECT_TRUE(extra.Equals(Target().objects.at("object:x._extra_state/shard_0_1")));
+  EXPECT_TRUE(extra.Equals(TwoFileTarget().objects.at("object:x._extra_state/shard_0_1")));
   EXPECT_TRUE(found.objects.at("common").Equals(placement.catalog.objects.at("common")));
   EXPECT_EQ(found.objects.at("metadata.json").GetInt("common_backend_version"), 1);
 }
@@ -116,7 +116,7 @@ TEST(DcpWriter, LargeDataStartsAtAPageAndFilesHaveTheStatedSizes) {
   io::MemoryStorage storage;
   ASSERT_THAT(io::MakeDirs(storage, "out"), IsOk());
   const auto writer = MakeDcpWriter();
-  ASSERT_OK_AND_ASSIGN(const Placement placement, Write(storage, "out", *writer, Target()));
+  ASSERT_OK_AND_ASSIGN(const Placement placement, Write(storage, "out", *writer, TwoFileTarget()));
   for (const Chunk& chunk : placement.catalog.entries[0].chunks) EXPECT_EQ(chunk.bytes.offset % 4096, 0);
   std::vector<FileRef> files = placement.catalog.files;
   EXPECT_EQ(files.at(0).path, "__0_0.distcp");
@@ -133,8 +133,8 @@ TEST(DcpWriter, EqualTargetsGiveEqualBytes) {
   io::MemoryStorage storage;
   ASSERT_THAT(io::MakeDirs(storage, "a"), IsOk());
   ASSERT_THAT(io::MakeDirs(storage, "b"), IsOk());
-  ASSERT_OK_AND_ASSIGN([[maybe_unused]] const Placement first, Write(storage, "a", *MakeDcpWriter(), Target()));
-  ASSERT_OK_AND_ASSIGN([[maybe_unused]] const Placement second, Write(storage, "b", *MakeDcpWriter(), Target()));
+  ASSERT_OK_AND_ASSIGN([[maybe_unused]] const Placement first, Write(storage, "a", *MakeDcpWriter(), TwoFileTarget()));
+  ASSERT_OK_AND_ASSIGN([[maybe_unused]] const Placement second, Write(storage, "b", *MakeDcpWriter(), TwoFileTarget()));
   EXPECT_EQ(storage.Files("a"), storage.Files("b"));
 }
 
@@ -143,7 +143,7 @@ TEST(DcpWriter, MetadataOfAnInterruptedRunIsWrittenAnew) {
   ASSERT_THAT(io::MakeDirs(storage, "out"), IsOk());
   ASSERT_THAT(io::WriteSmallFile(storage, "out/.metadata", "half"), IsOk());
   ASSERT_THAT(io::WriteSmallFile(storage, "out/metadata.json", "{"), IsOk());
-  ASSERT_OK_AND_ASSIGN([[maybe_unused]] const Placement placement, Write(storage, "out", *MakeDcpWriter(), Target()));
+  ASSERT_OK_AND_ASSIGN([[maybe_unused]] const Placement placement, Write(storage, "out", *MakeDcpWriter(), TwoFileTarget()));
   EXPECT_THAT(OpenDcp(storage, "out"), IsOk());
 }
 

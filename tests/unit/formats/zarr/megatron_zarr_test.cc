@@ -132,14 +132,14 @@ TEST(MegatronZarr, ReadsWhatMegatronCore012Wrote) {
   EXPECT_TRUE(catalog.notices.empty());
 }
 
-struct BrokenCase {
+struct BrokenIteration {
   const char* name;
   Files changes;               ///< an empty text removes the file
   ErrorCode code;
   const char* says;
 };
-void PrintTo(const BrokenCase& c, std::ostream* out) { *out << c.name; }
-class MegatronZarrBroken : public ::testing::TestWithParam<BrokenCase> {};
+void PrintTo(const BrokenIteration& c, std::ostream* out) { *out << c.name; }
+class MegatronZarrBroken : public ::testing::TestWithParam<BrokenIteration> {};
 
 TEST_P(MegatronZarrBroken, IsRefusedByName) {
   Files files = Good();
@@ -156,14 +156,14 @@ TEST_P(MegatronZarrBroken, IsRefusedByName) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, MegatronZarrBroken,
-    ::testing::Values(BrokenCase{"missing_chunk", {{"w/1.0", ""}}, ErrorCode::kIncomplete, "`1.0`"},
-                      BrokenCase{"no_metadata", {{"w/.zarray", ""}}, ErrorCode::kIncomplete, ".zarray"},
-                      BrokenCase{"only_locks", {{"w/.zarray", ""}, {"w/0.0", ""}, {"w/1.0", ""}}, ErrorCode::kIncomplete, "lock files"},
-                      BrokenCase{"short_chunk", {{"w/1.0", "short"}}, ErrorCode::kCorrupt, "16 bytes in `1.0`"},
-                      BrokenCase{"stray_chunk", {{"w/2.0", "more"}}, ErrorCode::kCorrupt, "`2.0`"},
-                      BrokenCase{"chunk_is_directory", {{"w/1.0", ""}, {"w/1.0/x", "x"}}, ErrorCode::kCorrupt, "expected a file"},
-                      BrokenCase{"malformed", {{"w/.zarray", "{"}}, ErrorCode::kCorrupt, ".zarray"},
-                      BrokenCase{"another_backend", {{"metadata.json", R"({"sharded_backend": "torch_dist"})"}}, ErrorCode::kUnsupported, "zarr"}),
+    ::testing::Values(BrokenIteration{"missing_chunk", {{"w/1.0", ""}}, ErrorCode::kIncomplete, "`1.0`"},
+                      BrokenIteration{"no_metadata", {{"w/.zarray", ""}}, ErrorCode::kIncomplete, ".zarray"},
+                      BrokenIteration{"only_locks", {{"w/.zarray", ""}, {"w/0.0", ""}, {"w/1.0", ""}}, ErrorCode::kIncomplete, "lock files"},
+                      BrokenIteration{"short_chunk", {{"w/1.0", "short"}}, ErrorCode::kCorrupt, "16 bytes in `1.0`"},
+                      BrokenIteration{"stray_chunk", {{"w/2.0", "more"}}, ErrorCode::kCorrupt, "`2.0`"},
+                      BrokenIteration{"chunk_is_directory", {{"w/1.0", ""}, {"w/1.0/x", "x"}}, ErrorCode::kCorrupt, "expected a file"},
+                      BrokenIteration{"malformed", {{"w/.zarray", "{"}}, ErrorCode::kCorrupt, ".zarray"},
+                      BrokenIteration{"another_backend", {{"metadata.json", R"({"sharded_backend": "torch_dist"})"}}, ErrorCode::kUnsupported, "zarr"}),
     [](const auto& row) { return row.param.name; });
 
 TEST(MegatronZarr, FollowsNoLinkOutOfItsDirectory) {
