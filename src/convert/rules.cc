@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <unordered_map>
 
 #include "convert/kinds.h"
 #include "dialects/hf/dcp_keys.h"
@@ -77,7 +77,8 @@ std::pair<std::size_t, std::size_t> NumberPart(std::string_view name) {
   return {std::string_view::npos, 0};
 }
 
-std::string Ranges(const std::set<std::int64_t>& numbers) {
+/// `numbers` ascend, each once.
+std::string Ranges(const std::vector<std::int64_t>& numbers) {
   std::string out;
   for (auto it = numbers.begin(); it != numbers.end();) {
     const std::int64_t first = *it;
@@ -154,26 +155,30 @@ const RuleOf* RuleBook::Find(std::string_view name) const {
 }
 
 std::vector<std::string> FoldNames(const std::vector<std::string>& names) {
-  std::vector<std::string> order;
-  std::map<std::string, std::set<std::int64_t>> numbers;
+  std::unordered_map<std::string, std::vector<std::int64_t>> numbers;
+  std::vector<decltype(numbers)::value_type*> order;  // nodes of a map stay where they are
+  std::string pattern;
   for (const std::string& name : names) {
     const auto [first, end] = NumberPart(name);
-    std::string pattern = name;
-    if (first != std::string_view::npos) pattern = name.substr(0, first) + "{}" + name.substr(end);
-    if (!numbers.contains(pattern)) order.push_back(pattern);
-    std::set<std::int64_t>& seen = numbers[pattern];
-    if (first != std::string_view::npos) seen.insert(std::stoll(name.substr(first, end - first)));
+    pattern = name;
+    if (first != std::string_view::npos) pattern.replace(first, end - first, "{}");
+    const auto [place, fresh] = numbers.try_emplace(pattern);
+    if (fresh) order.push_back(&*place);
+    if (first != std::string_view::npos) place->second.push_back(std::stoll(name.substr(first, end - first)));
   }
   std::vector<std::string> out;
-  for (const std::string& pattern : order) {
-    const std::set<std::int64_t>& seen = numbers[pattern];
+  for (auto* const folded : order) {
+    const std::string& of = folded->first;
+    std::vector<std::int64_t>& seen = folded->second;
     if (seen.empty()) {
-      out.push_back(pattern);
+      out.push_back(of);
       continue;
     }
-    const std::size_t at = pattern.find("{}");
+    std::ranges::sort(seen);
+    seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+    const std::size_t at = of.find("{}");
     const std::string range = Ranges(seen);
-    out.push_back(pattern.substr(0, at) + (seen.size() == 1 ? range : "{" + range + "}") + pattern.substr(at + 2));
+    out.push_back(of.substr(0, at) + (seen.size() == 1 ? range : "{" + range + "}") + of.substr(at + 2));
   }
   return out;
 }

@@ -292,13 +292,10 @@ Status FillMissingMoments(dialects::HubState* hub) {
 }
 
 Status CheckMoments(dialects::HubState* hub) {
+  const auto is_moment = [](const dialects::HubTensor& t) { return t.slot == Slot::kAdamMu || t.slot == Slot::kAdamNu; };
+  if (std::ranges::none_of(hub->tensors, is_moment)) return OkStatus();
   std::map<std::string_view, unsigned> slots;
-  bool any = false;
-  for (const dialects::HubTensor& t : hub->tensors) {
-    slots[t.name] |= 1U << static_cast<unsigned>(t.slot);
-    any = any || t.slot == Slot::kAdamMu || t.slot == Slot::kAdamNu;
-  }
-  if (!any) return OkStatus();
+  for (const dialects::HubTensor& t : hub->tensors) slots[t.name] |= 1U << static_cast<unsigned>(t.slot);
   constexpr unsigned kMu = 1U << static_cast<unsigned>(Slot::kAdamMu);
   constexpr unsigned kNu = 1U << static_cast<unsigned>(Slot::kAdamNu);
   constexpr unsigned kMuon = 1U << static_cast<unsigned>(Slot::kMuonMu);

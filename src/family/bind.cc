@@ -202,6 +202,7 @@ class Binder {
   }
 
   Result<std::vector<bool>> HoldsFor(const Row& row, const std::vector<IndexValues>& tuples) const {
+    if (row.condition.empty()) return std::vector<bool>(tuples.size(), true);
     std::vector<bool> holds;
     std::map<std::optional<std::int64_t>, bool> by_layer;
     for (const IndexValues& indices : tuples) {

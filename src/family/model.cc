@@ -36,10 +36,11 @@ Result<std::optional<std::int64_t>> FromConfig(const std::string& letter, const 
     const ValueList* list = counted ? value->as_sequence() : nullptr;
     const std::optional<std::int64_t> number = list != nullptr ? static_cast<std::int64_t>(list->size()) : counted ? std::nullopt : config.values.GetInt(path);
     const std::int64_t least = LeastOf(rule);
+    const std::int64_t most = letter == "layers" ? kMaxIndex : kMaxLetter;
     if (number && *number == 0 && least == 1 && !rule.fallback.empty()) continue;  // as if it were absent
-    if (!number || *number < least || *number > kMaxLetter) {
+    if (!number || *number < least || *number > most) {
       return MakeError(ErrorCode::kCorrupt, fmt::format("{} in the configuration is no size of a model (letter {})", path, letter))
-          .WithExpected(fmt::format("a whole number from {} to {}", least, kMaxLetter))
+          .WithExpected(fmt::format("a whole number from {} to {}", least, most))
           .WithFound(Printable(ToJson(*value, 0), 80));
     }
     return number;
@@ -53,6 +54,25 @@ Error NoValue(const FamilyFile& family, const std::string& letter, const LetterR
   if (paths != rule.paths.end()) error.expected = fmt::format("a value for {}", fmt::join(paths->second, " or "));
   error.hint = config.words == "hf" ? "complete config.json" : "give a configuration with --hf-template DIR";
   return error;
+}
+
+/// What the configuration calls a letter: its first path.
+std::string NameOf(const FamilyFile& family, const std::string& letter, const ModelConfig& config) {
+  const LetterRule& rule = family.letters.at(letter);
+  const auto paths = rule.paths.find(config.words);
+  if (paths == rule.paths.end() || paths->second.empty()) return "letter " + letter;
+  return Trim(std::string_view(paths->second.front()).substr(0, paths->second.front().find('?')));
+}
+
+/// Query heads come in equal groups, one for each key and value head.
+Status CheckHeads(const FamilyFile& family, const ModelConfig& config, const Letters& letters) {
+  const auto heads = letters.find("q");
+  const auto groups = letters.find("k");
+  if (heads == letters.end() || groups == letters.end() || heads->second % groups->second == 0) return OkStatus();
+  const std::string of = NameOf(family, "k", config);
+  return MakeError(ErrorCode::kCorrupt, fmt::format("{} in the configuration is no multiple of {}", NameOf(family, "q", config), of))
+      .WithExpected(fmt::format("a multiple of {} {}", of, groups->second))
+      .WithFound(std::to_string(heads->second));
 }
 
 /// Sets a letter from a formula; false when it needs letters that are not known yet.
@@ -99,6 +119,7 @@ Result<Letters> EvaluateLetters(const FamilyFile& family, const ModelConfig& who
     if (!computed) return NoValue(family, *last, family.letters.at(*last), config);
     open.erase(last);
   }
+  CROSSDOCK_RETURN_IF_ERROR(CheckHeads(family, config, letters));
   return letters;
 }
 

@@ -84,7 +84,7 @@ class Recogniser {
       return MakeError(ErrorCode::kUsage, "the path is one checkpoint already, and not of the step asked for")
           .WithPath(path)
           .WithExpected(NameOf(*step_))
-          .WithFound(found.step ? NameOf({*found.step, found.release}) : "a checkpoint without a step")
+          .WithFound(found.step ? NameOf({*found.step, found.release}) : "a path that names no step")
           .WithHint("leave --step out, or give the directory above");
     }
     return found;

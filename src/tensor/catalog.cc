@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/sort_through.h"
+
 namespace crossdock {
 
 std::int32_t Catalog::Find(std::string_view name, Slot slot) const {
@@ -16,7 +18,7 @@ std::int32_t Catalog::Find(std::string_view name, Slot slot) const {
 }
 
 void Catalog::SortEntries() {
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+  SortThrough(&entries, [](const Entry& a, const Entry& b) {
     return std::tie(a.name, a.slot) < std::tie(b.name, b.slot);
   });
 }

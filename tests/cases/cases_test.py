@@ -88,6 +88,27 @@ class Layouts(Case):
             self.refused("no", "convert", "last", "no", "--to", "hf", says=[missing])
 
 
+    def test_b59_optimizer_state_moves_with_its_weights(self):
+        """From three stages to one and on to four ranks, through both of Megatron's forms: moments, masters, counters and the
+        optimizer's settings arrive unchanged."""
+        self.run_tool("demo", "demo")
+        items = checkpoint.read(self.path("demo", "full-state"))
+        self.assertEqual({name.split("/")[1] for name in items if name.startswith("optim/")}, {"master", "adam_mu", "adam_nu"})
+        self.assertIn("meta/adam_count", items)
+        settings = ["--set", "lr=0.0625", "--set", "min_lr=0.03125", "--set", "weight_decay=0.125"]
+        self.run_tool("convert", "demo/full-state", "three", "--to", "megatron", "--pp", 3, "--pipeline-layers", "2,1,1", *settings)
+        before = "three"
+        for number, (kind, words) in enumerate([("megatron", []), ("megatron-legacy", ["--pp", 3, "--pipeline-layers", "1,1,2"]), ("megatron-legacy", ["--pp", 1]),
+                                                ("megatron", ["--tp", 2, "--pp", 2])]):
+            self.run_tool("convert", before, f"step{number}", "--to", kind, *words, "--require-optim")
+            before = f"step{number}"
+        self.run_tool("convert", before, "back", "--to", "full-state", "--require-optim")
+        self.same("back", items)
+        # The settings of the run, which a full state of the demo does not hold, came through all of them.
+        line = self.json("convert", before, "again", "--to", "megatron")["load"]
+        for words in ("--lr 0.0625", "--min-lr 0.03125", "--weight-decay 0.125"):
+            self.assertIn(words, str(line))
+
     def test_b34_the_padding_of_a_megatron_source_stays(self):
         items = self.model()
         self.run_tool("convert", "hf", "m", "--to", "megatron", "--tp", 2, "--padded-vocab-size", 56)

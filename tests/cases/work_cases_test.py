@@ -92,6 +92,40 @@ class Work(Case):
         self.assertEqual(digests_of(self.path("out")), before)
 
 
+class Targets(Case):
+    TARGETS = (["megatron", "--tp", 2, "--pp", 2], ["megatron-legacy", "--tp", 2, "--pp", 2], ["dcp", "--set", "lr=0.1", "--set", "weight_decay=0.1"], ["full-state"], ["hf"])
+
+    def test_the_same_bytes_whatever_threads_and_memory(self):
+        self.run_tool("demo", "demo")
+        for to in self.TARGETS:
+            seen = []
+            for threads, memory in ((1, "1MiB"), (3, "64MiB"), (8, "512MiB")):
+                self.run_tool("convert", "demo/full-state", "out", "--to", *to, "--threads", threads, "--memory", memory)
+                seen.append(digests_of(self.path("out")))
+                shutil.rmtree(self.path("out"))
+            self.assertGreater(len(seen[0]), 1)
+            self.assertTrue(seen[0] == seen[1] == seen[2], to[0])
+
+    def test_two_runs_into_one_target_do_not_mix(self):
+        models.write_llama(self.path("big"), layers=16)
+        self.run_tool("convert", "big", "alone", "--to", "megatron", "--tp", 2)
+        command = [PROGRAM, "convert", "big", "out", "--to", "megatron", "--tp", "2", "--quiet"]
+        first = subprocess.Popen(command, cwd=self.root, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(first.kill)
+        deadline = time.monotonic() + 60
+        while not os.path.isdir(self.path("out")) or not any(name.endswith("-partial") for name in os.listdir(self.path("out"))):
+            self.assertIsNone(first.poll(), "it ended before it was stopped")
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.002)
+        first.send_signal(signal.SIGSTOP)     # in the middle of its work, for as long as the others take
+        for more in (["--tp", 2], ["--tp", 2, "--force"], ["--tp", 2, "--resume"], ["--tp", 4]):
+            done = self.run_tool("convert", "big", "out", "--to", "megatron", *more, expect=4)
+            self.assertIn("another process is writing to this target", done.stderr)
+        first.send_signal(signal.SIGCONT)
+        self.assertEqual((first.wait(timeout=120), first.stderr.read()), (0, ""))
+        self.assertEqual(digests_of(self.path("out")), digests_of(self.path("alone")))
+
+
 def mark_pages(path):
     with open(path, "r+b") as file:
         size = os.path.getsize(path)

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <tuple>
 
+#include "base/sort_through.h"
 #include "dialects/hf/claim.h"
 #include "dialects/hf/extras.h"
 #include "dialects/hf/full_state.h"
@@ -163,8 +164,7 @@ Result<HubState> ReadFullState(const Catalog& source, const ReadOptions& options
     hub.extras = std::move(extras.values);
     hub.extras_words = std::move(extras.words);
   }
-  std::sort(hub.tensors.begin(), hub.tensors.end(),
-            [](const HubTensor& a, const HubTensor& b) { return std::tie(a.name, a.slot) < std::tie(b.name, b.slot); });
+  SortThrough(&hub.tensors, [](const HubTensor& a, const HubTensor& b) { return std::tie(a.name, a.slot) < std::tie(b.name, b.slot); });
   hub.load_hint = fmt::format("crossdock convert \"{}\" OUT --to hf|megatron", Printable(source.root, 4096));
   return std::move(hub);
 }

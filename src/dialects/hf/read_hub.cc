@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <algorithm>
-
+#include "base/sort_through.h"
 #include "dialects/hf/claim.h"
 #include "dialects/hf/hf_dialect.h"
 
@@ -15,7 +14,7 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   if (options.allow_missing_tensors) reading.missing.clear();
   CROSSDOCK_RETURN_IF_ERROR(Report(reading));
   HubState& hub = reading.hub;
-  std::sort(hub.tensors.begin(), hub.tensors.end(), [](const HubTensor& a, const HubTensor& b) { return a.name < b.name; });
+  SortThrough(&hub.tensors, [](const HubTensor& a, const HubTensor& b) { return a.name < b.name; });
   hub.counters.step = source.step;
   hub.load_hint = fmt::format("AutoModelForCausalLM.from_pretrained(\"{}\")", Printable(source.root, 4096));
   return std::move(hub);

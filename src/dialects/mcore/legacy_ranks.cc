@@ -90,6 +90,12 @@ Status CheckSameSave(const std::vector<Numbered>& all, const LegacyRanks& sizes)
           .WithExpected(fmt::format("{} as in {}", first.GetInt("iteration").value_or(0), all.front().rank.dir))
           .WithFound(fmt::format("{}", file.GetInt("iteration").value_or(0)));
     }
+    if (file.GetFloat("checkpoint_version") != first.GetFloat("checkpoint_version")) {
+      return MakeError(ErrorCode::kCorrupt, "the ranks of a checkpoint are of different versions")
+          .WithPath(one.rank.dir)
+          .WithExpected(fmt::format("checkpoint_version {} as in {}", first.GetFloat("checkpoint_version").value_or(0), all.front().rank.dir))
+          .WithFound(fmt::format("{}", file.GetFloat("checkpoint_version").value_or(0)));
+    }
     const Value* args = file.Find("args");
     if (args == nullptr) continue;
     for (const auto& [name, size] : {std::pair{"tensor_model_parallel_size", sizes.tp}, std::pair{"pipeline_model_parallel_size", sizes.pp}, std::pair{"expert_model_parallel_size", sizes.ep}}) {

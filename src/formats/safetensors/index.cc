@@ -142,7 +142,9 @@ class Parser {
     std::sort(sorted.begin(), sorted.end(), NaturalLess);
     std::map<std::string_view, std::int32_t> place;
     for (const std::string& file : sorted) place.emplace(file, static_cast<std::int32_t>(place.size()));
-    for (Index::Item& item : index_.items) item.file = place.at(index_.files[static_cast<std::size_t>(item.file)]);
+    std::vector<std::int32_t> renumbered;
+    for (const std::string& file : index_.files) renumbered.push_back(place.at(file));
+    for (Index::Item& item : index_.items) item.file = renumbered[static_cast<std::size_t>(item.file)];
     index_.files = std::move(sorted);
   }
 

@@ -11,6 +11,7 @@
 namespace crossdock::family {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -84,6 +85,20 @@ TEST(LettersTest, MissingAndSenselessValuesAreNamed) {
   EXPECT_THAT(EvaluateLetters(Family("llama"), with(R"({"intermediate_size": "many"})")), IsError(ErrorCode::kCorrupt, HasSubstr("many")));
   EXPECT_THAT(EvaluateLetters(Family("llama"), with(R"({"hidden_size": 17, "num_hidden_layers": 4, "num_attention_heads": 4,
     "intermediate_size": 24, "vocab_size": 50})")), IsError(ErrorCode::kCorrupt, HasSubstr("divides 17 by 4")));
+}
+
+TEST(LettersTest, MoreLayersThanAModelHasAreNoSize) {
+  std::string deep(kModel);
+  deep.replace(deep.find("\"num_hidden_layers\": 4"), 22, "\"num_hidden_layers\": 1000000000");
+  EXPECT_THAT(EvaluateLetters(Family("llama"), {"hf", *ParseJson(deep)}),
+              IsError(ErrorCode::kCorrupt, AllOf(HasSubstr("num_hidden_layers"), HasSubstr("1 to 16384"), HasSubstr("1000000000"))));
+}
+
+TEST(LettersTest, HeadsThatMakeNoEqualGroupsAreNamedInTheWordsOfTheirSource) {
+  constexpr std::string_view kArgs = R"({"hidden_size": 16, "num_layers": 4, "num_attention_heads": 4, "num_query_groups": 3,
+    "group_query_attention": true, "kv_channels": 4, "ffn_hidden_size": 24, "vocab_size": 50})";
+  EXPECT_THAT(EvaluateLetters(Family("llama"), {"mcore", *ParseJson(kArgs)}),
+              IsError(ErrorCode::kCorrupt, AllOf(HasSubstr("num_attention_heads"), HasSubstr("a multiple of num_query_groups 3"), HasSubstr("found 4"))));
 }
 
 TEST(ConditionsTest, TiedAndRotaryPairs) {

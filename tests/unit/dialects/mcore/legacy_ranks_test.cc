@@ -79,6 +79,9 @@ TEST(LegacyRanksTest, NamesAndArgumentsThatContradictAreRefused) {
   Catalog mixed = Directories({"mp_rank_00", "mp_rank_01"}, 2, 1, 1);
   mixed.objects["mp_rank_01/model_optim_rng.pt"].Set("iteration", Value(40));
   EXPECT_THAT(FindLegacyRanks(mixed), IsError(ErrorCode::kCorrupt, AllOf(HasSubstr("different iterations"), HasSubstr("40"))));
+  Catalog versions = Directories({"mp_rank_00", "mp_rank_01"}, 2, 1, 1);
+  versions.objects["mp_rank_01/model_optim_rng.pt"].Set("checkpoint_version", Value(1.0));
+  EXPECT_THAT(FindLegacyRanks(versions), IsError(ErrorCode::kCorrupt, AllOf(HasSubstr("different versions"), HasSubstr("checkpoint_version"))));
   EXPECT_THAT(FindLegacyRanks(Directories({"mp_rank_00"}, std::int64_t{1} << 40U, 1, 1)), IsError(ErrorCode::kCorrupt, HasSubstr("parallel sizes")));
 }
 
