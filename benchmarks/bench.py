@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed and memory as ratios in one run: against `cp` of the same bytes made durable, and against a Python script.
 
-    benchmarks/bench.py --crossdock build/release/crossdock [--gib 3] [--rounds 5] [--python ENV/bin/python] [--work DIR]
+    benchmarks/bench.py --crossdock build/release/crossdock [--gib 3] [--rounds 5] [--python ENV/bin/python] [--work DIR] [--only WORD]
 
 Rounds are interleaved (cp, crossdock, peer; crossdock, peer, cp; ...); the ratio is taken round by round, the median quoted with its range.
 Outputs are deleted and the deletion synced outside the timed region. A round in which cp itself took more than 1.5 x its
@@ -53,7 +53,8 @@ def measure(road, rounds, target, with_peer):
     rows = []
     for number in range(rounds + 1):  # the first one warms everything up and is not counted
         row = {}
-        commands = {"cp": copy_command(road.source, target), "crossdock": road.command(target)}
+        source = road.source()
+        commands = {"cp": copy_command(source, target), "crossdock": road.command(target)}
         if with_peer and road.peer:
             commands["peer"] = road.peer(target)
         # Another one begins each round: what ran before leaves the disk busy (discards, a used-up burst allowance).
@@ -62,7 +63,7 @@ def measure(road, rounds, target, with_peer):
         for who in order:
             command = commands[who]
             clean(target)
-            drop(road.source)
+            drop(source)
             row[who] = process.run(command)
             if row[who].status != 0:
                 sys.exit(f"{road.name}: {who} failed\n{row[who].output}")
@@ -87,7 +88,7 @@ def cpu(usage):
 def report(road, rows):
     quiet = min(r["cp"].wall for r in rows)
     valid = [r for r in rows if r["cp"].wall <= 1.5 * quiet]
-    source = size_of(road.source)
+    source = size_of(road.source())
     peer = [r for r in rows if "peer" in r]
     cells = [
         road.name,
@@ -111,6 +112,7 @@ def main():
     parser.add_argument("--python", help="interpreter with torch and safetensors, for the peer")
     parser.add_argument("--work", help="a directory on the disk to measure")
     parser.add_argument("--memory", default="512MiB")
+    parser.add_argument("--only", default="", help="roads whose name has this word")
     options = parser.parse_args()
     crossdock = os.path.abspath(options.crossdock)
 
@@ -120,30 +122,47 @@ def main():
         # An even number, for two pipeline stages.
         layers = 2 * max(1, round((options.gib * 2**30 - 2 * 2 * 32000 * 2048) / (4 * 47.2e6)))
         models.write_llama(hf, layers=layers, random=True)
-        megatron = os.path.join(work, "megatron")
-        made = process.run([crossdock, "convert", hf, megatron, "--to", "megatron", "--tp", "2", "--pp", "2", "--quiet"])
-        if made.status:
-            sys.exit(made.output)
+        layout = ["--tp", "2", "--pp", "2"]
+        sources = {"megatron": layout, "megatron-legacy": layout, "dcp": []}
+
+        def source(kind):
+            """The same model in another format, made when a road first starts there."""
+            folder = os.path.join(work, kind)
+            if not os.path.exists(folder):
+                made = process.run([crossdock, "convert", hf, folder, "--to", kind, *sources[kind], "--quiet"])
+                if made.status:
+                    sys.exit(made.output)
+            return folder
+
         target = os.path.join(work, "out")
         memory = ["--memory", options.memory, "--quiet"]
         lean = [options.python, f"{HERE}/peers/lean_torch.py"]
+
+        def road(name, start, to, *words, peer=None):
+            return Road(name, start, lambda t: [crossdock, "convert", start(), t, "--to", to, *words, *memory], peer)
+
+        from_hf = lambda: hf  # noqa: E731
+        megatron, legacy, dcp = (lambda kind=kind: source(kind) for kind in ("megatron", "megatron-legacy", "dcp"))
         roads = [
-            Road("hf -> megatron TP2 PP2", hf,
-                 lambda t: [crossdock, "convert", hf, t, "--to", "megatron", "--tp", "2", "--pp", "2", *memory],
-                 lambda t: [*lean, "to", hf, t]),
-            Road("megatron TP2 PP2 -> hf", megatron,
-                 lambda t: [crossdock, "convert", megatron, t, "--to", "hf", *memory],
-                 lambda t: [*lean, "from", megatron, t]),
-            Road("hf -> full-state", hf, lambda t: [crossdock, "convert", hf, t, "--to", "full-state", *memory]),
-            Road("megatron TP2 PP2 -> TP4 PP1", megatron,
-                 lambda t: [crossdock, "convert", megatron, t, "--to", "megatron", "--tp", "4", *memory]),
+            road("hf -> megatron TP2 PP2", from_hf, "megatron", *layout, peer=lambda t: [*lean, "to", hf, t]),
+            road("megatron TP2 PP2 -> hf", megatron, "hf", peer=lambda t: [*lean, "from", megatron(), t]),
+            road("hf -> full-state", from_hf, "full-state"),
+            road("megatron TP2 PP2 -> TP4 PP1", megatron, "megatron", "--tp", "4"),
+            road("hf -> megatron-legacy TP2 PP2", from_hf, "megatron-legacy", *layout),
+            road("megatron-legacy TP2 PP2 -> hf", legacy, "hf"),
+            road("megatron-legacy TP2 PP2 -> megatron TP4 PP1", legacy, "megatron", "--tp", "4"),
+            road("megatron TP2 PP2 -> megatron-legacy TP1 PP2", megatron, "megatron-legacy", "--pp", "2"),
+            road("hf -> dcp", from_hf, "dcp"),
+            road("dcp -> hf", dcp, "hf"),
+            road("dcp -> megatron TP2 PP2", dcp, "megatron", *layout),
         ]
         print(f"Llama, bf16, {size_of(hf) / 2**30:.2f} GiB, {options.rounds} rounds, cold, --memory {options.memory}, "
               f"{os.cpu_count()} cores. cp = `cp -r --reflink=never` + `sync -f`.\n")
         print("| road | wall / cp | CPU / cp | read / input | written / output | peak MiB | peer CPU / ours | "
               "peer wall / ours | peer peak MiB |\n|---|---|---|---|---|---|---|---|---|", flush=True)
-        for road in roads:
-            report(road, measure(road, options.rounds, target, bool(options.python)))
+        for one in roads:
+            if options.only in one.name:
+                report(one, measure(one, options.rounds, target, bool(options.python)))
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
