@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Makes (once) the pinned Python environment in which the oracle tests run the real torch, Megatron-Core, transformers
-# and safetensors. The last line of standard output is the path of its python; everything else goes to standard error.
+# Makes (once) a pinned Python environment in which oracle tests run the real libraries:
+#   torch (the default)  torch, Megatron-Core, transformers, safetensors; about 6 GB
+#   jax                  jax, Orbax, TensorStore, flax, optax, zarr; about 0.8 GB
+# The last line of standard output is the path of its python; everything else goes to standard error.
 #
-#   scripts/setup_test_env.sh [--print-python] [--offline]
+#   scripts/setup_test_env.sh [torch|jax] [--print-python] [--offline]
 #
 #   --print-python  only the path on standard output, progress kept quiet (errors still go to standard error)
 #   --offline       use an environment that is complete already, never install
@@ -10,19 +12,18 @@
 # Exit 0: environment ready. Exit 3: it cannot be had here (no Python >= 3.12, no network); callers then skip the oracle
 # tests, say so loudly and count them. Anything else is a failure of the script itself.
 #
-# CROSSDOCK_ENV_DIR  where environments live (default ~/.cache/crossdock/envs); one needs about 6 GB.
+# CROSSDOCK_ENV_DIR  where environments live (default ~/.cache/crossdock/envs).
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-requirements=$here/tests/oracle/requirements-torch.txt
-old_requirements=$here/tests/oracle/requirements-mcore-old.txt
 env_root=${CROSSDOCK_ENV_DIR:-$HOME/.cache/crossdock/envs}
-quiet=0 offline=0
+name=torch quiet=0 offline=0
 for word in "$@"; do
   case $word in
+    torch|jax) name=$word ;;
     --print-python) quiet=1 ;;
     --offline) offline=1 ;;
-    -h|--help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h|--help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "setup_test_env.sh: unknown option $word" >&2; exit 2 ;;
   esac
 done
@@ -31,15 +32,24 @@ say() { [ "$quiet" = 1 ] || echo "setup_test_env: $*" >&2; }
 unavailable() {
   {
     echo "################################################################################"
-    echo "## The oracle environment cannot be made: $1"
-    echo "## Oracle tests (real torch, Megatron-Core, transformers) must be SKIPPED and counted."
+    echo "## The oracle environment '$name' cannot be made: $1"
+    echo "## Oracle tests that run in it must be SKIPPED and counted."
     echo "################################################################################"
   } >&2
   exit 3
 }
 
-hash=$(cat "$requirements" "$old_requirements" | sha256sum | cut -c1-12)
-env=$env_root/torch-$hash
+# What an environment consists of, and what must import when it is complete.
+requirements=$here/tests/oracle/requirements-$name.txt
+old_requirements=
+imports='jax, orbax.checkpoint, tensorstore, flax, optax, zarr'
+if [ "$name" = torch ]; then
+  old_requirements=$here/tests/oracle/requirements-mcore-old.txt
+  imports='torch, safetensors, transformers, megatron.core, megatron.training'
+fi
+
+hash=$(cat "$requirements" ${old_requirements:+"$old_requirements"} | sha256sum | cut -c1-12)
+env=$env_root/$name-$hash
 python=$env/bin/python
 if [ -f "$env/COMPLETE" ] && "$python" -c '' 2>/dev/null; then
   say "using $env"
@@ -54,7 +64,7 @@ exec 9>"$env_root/.lock-$hash"
 if command -v flock >/dev/null; then flock 9; fi
 if [ -f "$env/COMPLETE" ] && "$python" -c '' 2>/dev/null; then echo "$python"; exit 0; fi
 
-log=$env_root/torch-$hash.log
+log=$env_root/$name-$hash.log
 : >"$log"
 
 # A candidate counts only when it runs (pyenv's shims exist for versions that are not selected) and is new enough.
@@ -103,7 +113,7 @@ if [ -z "$base" ]; then
   base=$("$uv" python find 3.12 2>>"$log") && good "$base" || unavailable "uv fetched no usable Python (log: $log)"
 fi
 
-say "making $env with $base (about 6 GB; log: $log)"
+say "making $env with $base (log: $log)"
 rm -rf "$env"
 if [ -n "$uv" ]; then
   "$uv" venv --python "$base" "$env" >>"$log" 2>&1 || unavailable "uv venv failed (log: $log)"
@@ -114,10 +124,10 @@ else
 fi
 # One retry: registries and proxies hiccup.
 install -r "$requirements" || install -r "$requirements" || unavailable "packages could not be installed (log: $log)"
-install --target "$env/mcore-old" -r "$old_requirements" || unavailable "the old megatron-core could not be installed (log: $log)"
-"$python" - >>"$log" 2>&1 <<'PY' || unavailable "the environment does not import (log: $log)"
-import torch, safetensors, transformers, megatron.core, megatron.training
-PY
+if [ -n "$old_requirements" ]; then
+  install --target "$env/mcore-old" -r "$old_requirements" || unavailable "the old megatron-core could not be installed (log: $log)"
+fi
+"$python" -c "import $imports" >>"$log" 2>&1 || unavailable "the environment does not import (log: $log)"
 date -u +%FT%TZ >"$env/COMPLETE"
 say "complete"
 echo "$python"

@@ -179,11 +179,6 @@ Result<Source> OpenSource(io::Storage& storage, const SourceRequest& request) {
   source.storage = &storage;
   CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<Kind> from, ParseSourceKind(request.from));
   CROSSDOCK_ASSIGN_OR_RETURN(source.found, formats::Recognise(storage, request.path, request.step, from));
-  if (!SpecOf(source.found.kind).reads) {
-    return MakeError(ErrorCode::kUnsupported, fmt::format("this version cannot read {} (`{}`)", SpecOf(source.found.kind).what,
-                                                          formats::KindName(source.found.kind)))
-        .WithPath(source.found.path);
-  }
   CROSSDOCK_ASSIGN_OR_RETURN(source.reader, formats::Open(storage, source.found));
   std::optional<std::string> reference = request.hf_template;
   // Checkpoints of ours carry the model's own config.json and tokenizer: the best template there is.
@@ -198,6 +193,11 @@ Result<Source> OpenSource(io::Storage& storage, const SourceRequest& request) {
 }
 
 Status ReadSourceHub(const SourceRequest& request, Source* source) {
+  const KindSpec& spec = SpecOf(source->found.kind);
+  if (!spec.reads) {  // its tensors can be listed, but nobody knows what they mean
+    return MakeError(ErrorCode::kUnsupported, fmt::format("this version cannot convert from {} (`{}`)", spec.what, formats::KindName(spec.kind)))
+        .WithPath(source->found.path);
+  }
   CROSSDOCK_ASSIGN_OR_RETURN(const family::FamilyFile* wanted, WantedFamily(request, source));
   const auto at_root = [&](Error error) {
     if (error.path.empty()) error.path = source->reader->catalog().root;

@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "formats/mp_rank/rank_dirs.h"
+#include "formats/orbax/layout.h"
 #include "formats/safetensors/safetensors.h"
 
 namespace crossdock::formats {
@@ -62,15 +63,21 @@ std::optional<Content> MegatronContent(io::Storage& storage, const std::string& 
   return std::nullopt;
 }
 
-std::optional<Content> OrbaxContent(const std::vector<io::DirEntry>& entries) {
+/// A step, one item, or a flat checkpoint. All that is known of a step may be its items.
+std::optional<Content> OrbaxContent(io::Storage& storage, const std::string& dir, const std::vector<io::DirEntry>& entries) {
   const bool tunix = Has(entries, "model_params");
-  const bool orbax = tunix || Any(entries, [](const io::DirEntry& e) {
+  const bool orbax = tunix || Any(entries, [&](const io::DirEntry& e) {
                        return e.name == "_CHECKPOINT_METADATA" || e.name == "_METADATA" || e.name == "manifest.ocdbt" ||
-                              e.name == "orbax.checkpoint" || e.name == "commit_success.txt";
+                              e.name == "orbax.checkpoint" || e.name == "commit_success.txt" ||
+                              (IsDir(e) && io::Exists(storage, io::JoinPath(io::JoinPath(dir, e.name), "_METADATA")));
                      });
   if (!orbax) return std::nullopt;
   Content content;
   content.kind = tunix ? Kind::kTunix : Kind::kMaxText;
+  if (orbax::IsTemporary(io::BaseName(dir))) {
+    content.complete = false;
+    content.incomplete_reason = "its name says that it was being written";
+  }
   return content;
 }
 
@@ -86,8 +93,9 @@ bool IsHfFile(const io::DirEntry& e) {
          e.name.starts_with("pytorch_model");
 }
 
-/// All digits after the last "_", or all of the name.
-std::optional<std::int64_t> TrailingStep(std::string_view name) {
+}  // namespace
+
+std::optional<std::int64_t> StepOfName(std::string_view name) {
   const std::size_t from = name.rfind('_');
   const std::string_view digits = from == std::string_view::npos ? name : name.substr(from + 1);
   std::int64_t step = 0;
@@ -96,8 +104,6 @@ std::optional<std::int64_t> TrailingStep(std::string_view name) {
   if (error != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
   return step;
 }
-
-}  // namespace
 
 std::optional<Content> ContentOf(io::Storage& storage, const std::string& dir) {
   const auto entries = storage.List(dir);
@@ -120,7 +126,7 @@ std::optional<Content> ContentOf(io::Storage& storage, const std::string& dir) {
     content.kind = safetensors::LooksFullState(storage, dir) ? Kind::kFullState : Kind::kHf;
     return content;
   }
-  return OrbaxContent(*entries);
+  return OrbaxContent(storage, dir, *entries);
 }
 
 std::vector<StepDir> StepDirsOf(io::Storage& storage, const std::string& root) {
@@ -131,7 +137,7 @@ std::vector<StepDir> StepDirsOf(io::Storage& storage, const std::string& root) {
     if (!IsDir(entry) || entry.name.starts_with('.')) continue;
     if (entry.name == "release") {
       steps.push_back({entry.name, 0, true});
-    } else if (const auto step = TrailingStep(entry.name); step && !entry.name.starts_with("mp_rank_")) {
+    } else if (const auto step = StepOfName(entry.name); step && !entry.name.starts_with("mp_rank_")) {
       steps.push_back({entry.name, *step, false});
     }
   }

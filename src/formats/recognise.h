@@ -30,6 +30,8 @@ struct StepDir {
   std::int64_t step = 0;
   bool release = false;
 };
+/// All digits after the last "_", or all of the name; nothing for other names.
+[[nodiscard]] std::optional<std::int64_t> StepOfName(std::string_view name);
 [[nodiscard]] std::vector<StepDir> StepDirsOf(io::Storage& storage, const std::string& root);  ///< by step
 
 inline constexpr std::string_view kTracker = "latest_checkpointed_iteration.txt";

@@ -9,6 +9,8 @@
 
 #include "formats/dcp/dcp.h"
 #include "formats/mp_rank/mp_rank.h"
+#include "formats/orbax/layout.h"
+#include "formats/orbax/orbax.h"
 #include "formats/recognise.h"
 #include "formats/safetensors/safetensors.h"
 #include "formats/torch_bin/torch_bin.h"
@@ -34,14 +36,14 @@ constexpr std::array kKinds = {
 
 bool IsReadable(Kind kind) {
   return kind == Kind::kHf || kind == Kind::kFullState || kind == Kind::kMegatron || kind == Kind::kMegatronLegacy ||
-         kind == Kind::kMegatronZarr || kind == Kind::kDcp;
+         kind == Kind::kMegatronZarr || kind == Kind::kDcp || kind == Kind::kMaxText;
 }
 
 Error Planned(Kind kind, const std::string& path) {
   return MakeError(ErrorCode::kUnsupported,
                    fmt::format("this is a `{}` checkpoint: reading it is planned, this version cannot", KindName(kind)))
       .WithPath(path)
-      .WithExpected("hf, full-state, megatron, megatron-legacy, megatron-zarr or dcp");
+      .WithExpected("hf, full-state, megatron, megatron-legacy, megatron-zarr, dcp or maxtext");
 }
 
 constexpr std::string_view kPartial = ".crossdock-partial";  // io/staging.h
@@ -78,6 +80,8 @@ class Recogniser {
     found.path = path;
     if (found.kind == Kind::kMegatron || found.kind == Kind::kMegatronLegacy || found.kind == Kind::kMegatronZarr) {
       NameStep(path, &found);
+    } else if (found.kind == Kind::kMaxText) {
+      found.step = StepOfName(io::BaseName(path));
     }
     if (!content->complete) return Unfinished(path, content->incomplete_reason);
     if (step_ && !(found.step == step_->number && found.release == step_->release)) {
@@ -188,10 +192,24 @@ class Recogniser {
                                              content->incomplete_reason));
         continue;
       }
-      found->notices.push_back(fmt::format("no tracker file: the highest complete step, `{}`, is used", Printable(at->name)));
+      if (content->kind == Kind::kMaxText) {
+        TellOfOrbaxSteps(root, steps, *at, found);  // Orbax keeps no tracker
+      } else {
+        found->notices.push_back(fmt::format("no tracker file: the highest complete step, `{}`, is used", Printable(at->name)));
+      }
       return *at;
     }
     return MakeError(ErrorCode::kIncomplete, "no complete checkpoint in this run").WithPath(root).WithFound(ListSteps(steps));
+  }
+
+  void TellOfOrbaxSteps(const std::string& root, const std::vector<StepDir>& steps, const StepDir& used, Found* found) {
+    const auto entries = storage_.List(root);
+    if (!entries) return;
+    for (const io::DirEntry& entry : *entries) {
+      if (!orbax::IsTemporary(entry.name)) continue;
+      found->notices.push_back(fmt::format("`{}` was not saved to its end and is passed over", Printable(entry.name)));
+    }
+    if (steps.size() > 1) found->notices.push_back(fmt::format("the newest complete step, `{}`, is used", Printable(used.name)));
   }
 
   static std::string ListSteps(const std::vector<StepDir>& steps) {
@@ -318,6 +336,7 @@ Result<std::unique_ptr<CheckpointReader>> Open(io::Storage& storage, const Found
     case Kind::kMegatronZarr:
       return zarr::OpenMegatronZarr(storage, found.path);
     case Kind::kMaxText:
+      return orbax::OpenOrbax(storage, found.path);
     case Kind::kTunix:
       break;
   }

@@ -74,6 +74,11 @@ std::optional<DType> DTypeFromZarr(std::string_view name) {
   return at == kTypes.end() ? std::nullopt : std::optional<DType>(at->dtype);
 }
 
+std::optional<std::string_view> ZarrName(DType dtype) {
+  const auto at = std::ranges::find(kTypes, dtype, &TypeRow::dtype);
+  return at == kTypes.end() ? std::nullopt : std::optional<std::string_view>(at->name);
+}
+
 Result<ArrayMetadata> ParseZarray(std::string_view text) {
   CROSSDOCK_ASSIGN_OR_RETURN(const Value json, ParseJson(text));
   if (json.as_dict() == nullptr) return Malformed("it is no JSON object");

@@ -195,6 +195,32 @@ TEST_F(Registry, TellsPlainDcpInBothForms) {
   EXPECT_THAT(Look("/cut"), IsError(ErrorCode::kIncomplete, HasSubstr("`.metadata` is missing")));
 }
 
+TEST_F(Registry, TakesTheNewestFinishedOrbaxStep) {
+  for (const char* step : {"/run/7", "/run/12", "/run/20.orbax-checkpoint-tmp", "/run/21.orbax-checkpoint-tmp-1700000000"}) {
+    Put(std::string(step) + "/_CHECKPOINT_METADATA", "{}");
+    Put(std::string(step) + "/items/_METADATA", "{}");
+  }
+  ASSERT_OK_AND_ASSIGN(const Found found, Look("/run"));
+  EXPECT_EQ(found.kind, Kind::kMaxText);
+  EXPECT_EQ(found.path, "/run/12");
+  EXPECT_EQ(found.step, 12);
+  EXPECT_THAT(found.notices, Contains(HasSubstr("`20.orbax-checkpoint-tmp` was not saved to its end")));
+  EXPECT_THAT(found.notices, Contains(HasSubstr("the newest complete step, `12`, is used")));
+  ASSERT_OK_AND_ASSIGN(const Found seven, Look("/run", 7));
+  EXPECT_EQ(seven.path, "/run/7");
+  ASSERT_OK_AND_ASSIGN(const Found direct, Look("/run/7"));
+  EXPECT_EQ(direct.step, 7);
+  EXPECT_THAT(Look("/run/20.orbax-checkpoint-tmp"), IsError(ErrorCode::kIncomplete, HasSubstr("being written")));
+}
+
+TEST_F(Registry, KnowsAnOrbaxStepByItsItemsAlone) {
+  Put("/run/000012/items/_METADATA", "{}");
+  ASSERT_OK_AND_ASSIGN(const Found found, Look("/run/000012"));
+  EXPECT_EQ(found.kind, Kind::kMaxText);
+  ASSERT_OK_AND_ASSIGN(const Found item, Look("/run/000012/items"));
+  EXPECT_EQ(item.kind, Kind::kMaxText);
+}
+
 struct PlannedCase {
   const char* name;
   std::vector<std::pair<std::string, std::string>> files;
@@ -216,8 +242,7 @@ TEST_P(Planned, IsRefusedByName) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, Planned,
-    ::testing::Values(PlannedCase{"maxtext", {{"/c/12/_CHECKPOINT_METADATA", "{}"}, {"/c/12/items/_METADATA", "{}"}}},
-                      PlannedCase{"tunix", {{"/c/_CHECKPOINT_METADATA", "{}"}, {"/c/model_params/_METADATA", "{}"}}}),
+    ::testing::Values(PlannedCase{"tunix", {{"/c/_CHECKPOINT_METADATA", "{}"}, {"/c/model_params/_METADATA", "{}"}}}),
     [](const auto& row) { return std::string(row.param.name); });
 
 }  // namespace

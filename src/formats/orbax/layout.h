@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  Where the parts of an Orbax checkpoint lie: a step with items in it, or one item alone.
+/// On disk (FORMAT.md, 1): STEP/_CHECKPOINT_METADATA, STEP/commit_success.txt, STEP/ITEM/_METADATA and the arrays; or all of it in
+/// one directory ("flat"). What is being written has ".orbax-checkpoint-tmp" in its name.
+/// Errors: kIncomplete (a temporary directory, no tree), kUsage (several items), kUnsupported (files of Orbax before 0.5).
+/// Threads: functions are independent.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "crossdock/result.h"
+#include "io/storage.h"
+
+namespace crossdock::formats::orbax {
+
+struct ItemPlace {
+  std::string root;                   ///< the step, or the flat checkpoint
+  std::string item;                   ///< "items"; empty when flat
+  std::optional<std::int64_t> step;   ///< all digits after the last "_" of the root's name, or all of it
+  std::vector<std::string> others;    ///< directories beside the item: other items, not read
+  [[nodiscard]] std::string dir() const { return item.empty() ? root : io::JoinPath(root, item); }
+};
+
+/// "7.orbax-checkpoint-tmp", "7.orbax-checkpoint-tmp-1700000000".
+[[nodiscard]] bool IsTemporary(std::string_view name);
+/// What lies here is an item: `_METADATA`, or the arrays of one.
+[[nodiscard]] bool IsItem(io::Storage& storage, const std::string& dir);
+/// `path` is a step, an item in one, or a flat checkpoint.
+[[nodiscard]] Result<ItemPlace> FindItem(io::Storage& storage, const std::string& path);
+
+}  // namespace crossdock::formats::orbax

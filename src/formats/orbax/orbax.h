@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  Orbax checkpoints: the two ends of the interface.
+/// On disk: FORMAT.md. A reader's catalog holds, with format "orbax":
+/// entries: one an array leaf, named by its key path joined with "." (`params.params.decoder.norm.scale`), slot kParam; a chunk is raw
+/// where the stored bytes are its elements, else kEncoded. `root` is the step's directory, or that of a flat checkpoint; `step` its number.
+/// objects["tree"]: the tree (tree.h); objects["custom_metadata"]: that of `_CHECKPOINT_METADATA`, absent when there is none;
+/// objects["orbax"]: Dict {"item", "handler" (class path of the item), "ocdbt", "zarr3"}: as found, or as it is to be written.
+/// A writer takes the same from the target's catalog (objects["orbax"] or any member of it may be absent: "items", v0's handler, true,
+/// true) and leaves `step` to whoever names the directory. It stores chunks as they are, without compression, also those of zeros.
+/// Errors of the reader: kIncomplete (temporary names, no tree, arrays or chunks that are missing), kUnsupported (by name: msgpack
+/// files, codecs, types), kCorrupt, kUnsafe. Of the writer: kUnsupported for chunks that are no regular grid, types that zarr has no
+/// name for, names that no key can hold. Threads: as formats/format.h says.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "formats/format.h"
+
+namespace crossdock::formats::orbax {
+
+/// A step, an item in a step, or a flat checkpoint.
+[[nodiscard]] Result<std::unique_ptr<CheckpointReader>> OpenOrbax(io::Storage& storage, const std::string& path);
+
+[[nodiscard]] std::unique_ptr<CheckpointWriter> MakeOrbaxWriter();
+
+/// The class paths that items are saved under; Orbax only warns of others.
+inline constexpr std::string_view kPyTreeHandler = "orbax.checkpoint._src.handlers.pytree_checkpoint_handler.PyTreeCheckpointHandler";
+
+}  // namespace crossdock::formats::orbax
