@@ -18,6 +18,9 @@ constexpr std::size_t kMaxTensors = std::size_t{1} << 22U;
 
 using IndexValues = std::map<std::string, std::int64_t>;
 
+/// Beside the indices, where layers are numbered in a container of their own: the how-manieth layer of its group.
+constexpr const char* kOrdinal = "ordinal";
+
 class Binder {
  public:
   Binder(const FamilyFile& family, const Model& model, const BindOptions& options)
@@ -99,7 +102,21 @@ class Binder {
       tuples = std::move(longer);
       if (tuples.size() * std::max<std::size_t>(group.rows.size(), 1) > kMaxTensors) return MakeError(ErrorCode::kUsage, "a group has too many tensors");
     }
+    CountLayers(tuples);
     return tuples;
+  }
+
+  /// The layers of a group in their order, each with its number among them.
+  static void CountLayers(std::vector<IndexValues>& tuples) {
+    std::map<std::int64_t, std::int64_t> ordinals;
+    for (const IndexValues& tuple : tuples) {
+      if (const std::optional<std::int64_t> layer = LayerOf(tuple)) ordinals[*layer] = 0;
+    }
+    std::int64_t next = 0;
+    for (auto& [layer, ordinal] : ordinals) ordinal = next++;
+    for (IndexValues& tuple : tuples) {
+      if (const std::optional<std::int64_t> layer = LayerOf(tuple)) tuple[kOrdinal] = ordinals.at(*layer);
+    }
   }
 
   Result<Shape> ShapeOf(const Row& row, std::int64_t at) const {
@@ -141,7 +158,8 @@ class Binder {
     return leaves;
   }
 
-  /// The dialect's prefix; without {l} layers are stacked, with it they are numbered.
+  /// The dialect's prefix; without {l} layers are stacked, with it they are numbered. A prefix that has no {l} names a container in its
+  /// second part: numbered layers are `container_0`, `container_1`, ..., counted in the container.
   std::string PrefixOf(const Group& group) const {
     const auto found = group.prefixes.find(options_.dialect);
     std::string prefix = found == group.prefixes.end() ? "" : found->second;
@@ -150,8 +168,10 @@ class Binder {
       const std::size_t number = prefix.find("{l}.");
       if (options_.stacked_layers) {
         if (number != std::string::npos) prefix.erase(number, 4);
-      } else if (number == std::string::npos && prefix.ends_with('.')) {
-        prefix.replace(prefix.size() - 1, 1, "_{l}.");
+      } else if (prefix.find('{') == std::string::npos) {
+        const std::size_t container = prefix.find('.');
+        const std::size_t end = container == std::string::npos ? container : prefix.find('.', container + 1);
+        if (end != std::string::npos) prefix.insert(end, fmt::format("_{{{}}}", kOrdinal));
       }
     }
     if (has("e") && !options_.stacked_experts && prefix.find("{e}") == std::string::npos) prefix += "{e}.";
@@ -311,6 +331,13 @@ class Binder {
 
   bool Lacks(const std::string& dialect) const { return std::find(family_.without.begin(), family_.without.end(), dialect) != family_.without.end(); }
 
+  /// A part of a hub tensor as a leaf of its own.
+  Result<Expr> PartLeaf(std::int32_t hub, std::int64_t at, const OpInfo& op) {
+    CROSSDOCK_ASSIGN_OR_RETURN(const Expr part, SplitPart(op.name, expr::Leaf(0, DType::kF32, binding_.hub[static_cast<std::size_t>(hub)].shape), at));
+    binding_.parts.push_back({hub, at, op.splits, std::string(op.name), part->shape});
+    return expr::Leaf(kFirstPart + static_cast<int>(binding_.parts.size()) - 1, DType::kF32, part->shape);
+  }
+
   /// One index tuple of a row.
   struct Member {
     const IndexValues* indices = nullptr;
@@ -322,9 +349,14 @@ class Binder {
     const OpContext context{&letters_, options_.padded_vocab};
     const std::size_t at = source.value_or(0);
     std::vector<std::vector<OpOutput>> outputs;
+    CROSSDOCK_ASSIGN_OR_RETURN(const OpInfo first_op, FindOp(target.ops[at].front()));
     for (const Member& member : members) {
-      const RowHub inputs = source ? RowHub{(*member.hub)[at]} : *member.hub;
-      CROSSDOCK_ASSIGN_OR_RETURN(std::vector<OpOutput> made, ApplyOps(target.ops[at], Leaves(inputs), context, options_.split_gate_up));
+      const RowHub inputs = source && first_op.splits == 0 ? RowHub{(*member.hub)[at]} : *member.hub;
+      std::vector<Expr> leaves = Leaves(inputs);
+      if (first_op.splits != 0) {
+        CROSSDOCK_ASSIGN_OR_RETURN(leaves.front(), PartLeaf(inputs.front(), static_cast<std::int64_t>(at), first_op));
+      }
+      CROSSDOCK_ASSIGN_OR_RETURN(std::vector<OpOutput> made, ApplyOps(target.ops[at], leaves, context, options_.split_gate_up));
       outputs.push_back(std::move(made));
     }
     const std::size_t halves = outputs.front().size();
@@ -354,9 +386,11 @@ class Binder {
   /// The parts of the tuples along new axes for the indices that the name lacks: experts first, layers at the dialect's axis.
   Status StackParts(std::vector<Expr> parts, const std::vector<Member>& members, const std::vector<std::string>& named, DialectTensor& tensor) const {
     const IndexValues& first = *members.front().indices;
+    const auto names = [&](const std::string& letter) { return std::find(named.begin(), named.end(), letter) != named.end(); };
     std::vector<std::string> missing;
     for (const auto& [letter, value] : first) {
-      if (std::find(named.begin(), named.end(), letter) == named.end()) missing.push_back(letter);
+      const bool layer = letter == "l" || letter == kOrdinal;  // either one tells the other
+      if (layer ? letter == "l" && !names("l") && !names(kOrdinal) : !names(letter)) missing.push_back(letter);
     }
     const bool experts = std::find(missing.begin(), missing.end(), "e") != missing.end();
     if (missing.size() > (experts ? 2U : 1U)) return MakeError(ErrorCode::kUnsupported, "a tensor can be stacked over layers and experts only");
@@ -411,6 +445,10 @@ std::string SpelledName(const FamilyFile& family, const std::vector<std::string>
     }
   }
   return best == nullptr ? hub_name : best->second + hub_name.substr(best->first.size());
+}
+
+std::int32_t HubOf(const Binding& binding, std::int32_t ordinal) {
+  return ordinal < kFirstPart ? ordinal : binding.parts[static_cast<std::size_t>(ordinal - kFirstPart)].hub;
 }
 
 Result<Binding> Bind(const FamilyFile& family, const Model& model, const BindOptions& options) { return Binder(family, model, options).Run(); }

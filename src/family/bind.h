@@ -22,11 +22,22 @@ struct HubTensor {
   int row_line = 0;                       ///< line of the rule, for `manifest`
 };
 
+/// A part of a hub tensor that a dialect keeps as a tensor of its own. In DialectTensor it stands for itself: with the ordinal
+/// kFirstPart + its index in Binding::parts.
+inline constexpr std::int32_t kFirstPart = std::int32_t{1} << 30U;
+struct HubPart {
+  std::int32_t hub = -1;                  ///< index into Binding::hub
+  std::int64_t at = 0;                    ///< which part
+  std::int64_t of = 1;                    ///< how many there are
+  std::string op;                         ///< the operation that takes it apart (rule_ops.h)
+  Shape shape;
+};
+
 /// One tensor of a dialect. `forward` is over ordinals 0..hub.size()-1, dtype F32 everywhere (callers substitute).
 struct DialectTensor {
   std::string name;
   Shape shape;
-  std::vector<std::int32_t> hub;          ///< indices into Binding::hub
+  std::vector<std::int32_t> hub;          ///< indices into Binding::hub, and parts
   expr::Expr forward;
   /// Stacked along axis `stack_axis`: element k of that axis is layer first_layer + k. -1: not stacked.
   int stack_axis = -1;
@@ -45,8 +56,12 @@ struct HubCopy {
 struct Binding {
   std::vector<HubTensor> hub;             ///< in the order of the rule file, layer by layer
   std::vector<DialectTensor> tensors;     ///< likewise
+  std::vector<HubPart> parts;
   std::vector<HubCopy> copies;            ///< none of them is among `hub`
 };
+
+/// The hub tensor behind an ordinal of a dialect's tensor.
+[[nodiscard]] std::int32_t HubOf(const Binding& binding, std::int32_t ordinal);
 
 struct BindOptions {
   std::string dialect;                    ///< "mcore", "maxtext"; "hf" binds the hub to itself, or to one of its spellings

@@ -54,6 +54,7 @@ FamilyFile Merge(FamilyFile base, FamilyFile own) {
   own.layer_kinds.merge(base.layer_kinds);
   if (own.window == Window::kUnsaid) own.window = base.window;
   own.mcore_flags.merge(base.mcore_flags);
+  own.maxtext_flags.merge(base.maxtext_flags);
   own.arguments.merge(base.arguments);
   own.spellings.merge(base.spellings);
   own.buffers.insert(own.buffers.end(), base.buffers.begin(), base.buffers.end());

@@ -92,6 +92,7 @@ struct FamilyFile {
   std::map<std::string, std::map<std::string, std::string>> layer_kinds;
   Window window = Window::kUnsaid;
   std::map<std::string, std::string> mcore_flags;  ///< family facts for Megatron's arguments, e.g. qk_layernorm = true
+  std::map<std::string, std::string> maxtext_flags;  ///< how MaxText scans: cycle (a formula), remainder (true)
   /// Megatron's argument -> dotted path of config.json that says the same in the same units, both ways; "!path": the opposite, true where absent.
   std::map<std::string, std::string> arguments;
   std::vector<std::string> buffers;                ///< patterns (fnmatch) of hub names without gradient: no moments, no masters

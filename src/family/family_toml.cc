@@ -42,7 +42,8 @@ class Reader {
     if (key == "letters") return Letters(node, file);
     if (key == "conditions") return Conditions(node, "conditions", file.conditions);
     if (key == "layer_kinds") return Conditions(node, "layer_kinds", file.layer_kinds);
-    if (key == "mcore") return Flags(node, file);
+    if (key == "mcore") return Flags(node, key, file.mcore_flags);
+    if (key == "maxtext") return Flags(node, key, file.maxtext_flags);
     if (key == "arguments") return Arguments(node, file);
     if (key == "window") return Windows(node, file);
     if (key == "buffers") return Texts(node, key, file.buffers);
@@ -122,17 +123,17 @@ class Reader {
     return OkStatus();
   }
 
-  Status Flags(const toml::node& node, FamilyFile& file) const {
+  Status Flags(const toml::node& node, const std::string& section, std::map<std::string, std::string>& flags) const {
     const auto* table = node.as_table();
-    if (table == nullptr) return At(node, "[mcore] must be a table");
+    if (table == nullptr) return At(node, fmt::format("[{}] must be a table", section));
     for (const auto& [key, flag] : *table) {
-      std::string& out = file.mcore_flags[std::string(key.str())];
+      std::string& out = flags[std::string(key.str())];
       if (const auto* truth = flag.as_boolean()) {
         out = truth->get() ? "true" : "false";
       } else if (const auto* number = flag.as_integer()) {
         out = std::to_string(number->get());
       } else {
-        CROSSDOCK_RETURN_IF_ERROR(Text(flag, "a flag of [mcore]", out));
+        CROSSDOCK_RETURN_IF_ERROR(Text(flag, fmt::format("a flag of [{}]", section), out));
       }
     }
     return OkStatus();

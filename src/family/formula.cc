@@ -106,7 +106,7 @@ class Parser {
     while (at_ < text_.size() && (IsNameStart(text_[at_]) || IsDigit(text_[at_]) || text_[at_] == '.')) ++at_;
     Formula formula{Formula::Kind::kName, std::string(text_.substr(start, at_ - start)), {}};
     if (at_ < text_.size() && text_[at_] == '(') {
-      if (formula.text != "sqrt") return Bad(text_, fmt::format("calls {}, which is unknown", formula.text));
+      if (formula.text != "sqrt" && formula.text != "bf16") return Bad(text_, fmt::format("calls {}, which is unknown", formula.text));
       ++at_;
       CROSSDOCK_ASSIGN_OR_RETURN(Formula input, Closed(Level(0, depth + 1)));
       formula.kind = Formula::Kind::kCall;
@@ -180,6 +180,13 @@ Result<std::int64_t> Integer(const Formula& f, const LetterMap& letters, std::st
   }
 }
 
+/// The nearest number with 8 significant bits, ties to even: what a factor becomes that some code keeps in bfloat16.
+double RoundToBf16(double value) {
+  int exponent = 0;
+  const double fraction = std::frexp(value, &exponent);  // 0.5 <= |fraction| < 1
+  return std::ldexp(std::nearbyint(std::ldexp(fraction, 8)), exponent - 8);
+}
+
 Result<double> Real(const Formula& f, const LetterMap& letters, std::string_view whole) {
   if (f.kind == Formula::Kind::kNumber) {
     double value = 0;
@@ -192,7 +199,7 @@ Result<double> Real(const Formula& f, const LetterMap& letters, std::string_view
     return static_cast<double>(value);
   }
   CROSSDOCK_ASSIGN_OR_RETURN(const double a, Real(f.inputs[0], letters, whole));
-  if (f.kind == Formula::Kind::kCall) return std::sqrt(a);
+  if (f.kind == Formula::Kind::kCall) return f.text == "bf16" ? RoundToBf16(a) : std::sqrt(a);
   if (f.kind == Formula::Kind::kUnary && f.text == "-") return -a;
   if (f.kind == Formula::Kind::kBinary) {
     CROSSDOCK_ASSIGN_OR_RETURN(const double b, Real(f.inputs[1], letters, whole));

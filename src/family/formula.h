@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file  Formulas of family files: integers over letters ("q*d", "h/q"), factors ("1/sqrt(d)"), and conditions over
 /// a configuration ("!tie_word_embeddings", "rope_scaling.rope_type == 'llama3'").
-/// Grammar: || over && over == != <= >= < > in over + - over * / % over unary ! - over numbers, 'strings', names, name[x], sqrt(x), (x).
+/// Grammar: || over && over == != <= >= < > in over + - over * / % over unary ! - over numbers, 'strings', names, name[x], sqrt(x), bf16(x), (x).
 /// Errors: kUsage for a formula that cannot be read or evaluated; division must be exact where integers are wanted.
 #pragma once
 

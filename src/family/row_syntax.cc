@@ -35,6 +35,7 @@ Result<std::vector<std::string>> ParseOps(std::string_view text, std::int64_t so
     if (info.joins != 0 && info.joins != sources) {
       return Bad(fmt::format("\"{}\" joins {} tensors, the row has {}", op, info.joins, sources));
     }
+    if (info.splits != 0 && !first) return Bad(fmt::format("\"{}\" splits a tensor: it must be the first operation of a row", op));
     if (joined && first && info.joins == 0) return Bad(fmt::format("{} tensors become one, but \"{}\" does not join", sources, op));
     first = false;
   }
@@ -136,11 +137,14 @@ Result<RowTarget> ParseTarget(std::string_view column, std::int64_t sources) {
     return target;
   }
   CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t targets, GroupCount(target.name));
-  if (targets != sources && targets != 1) {
-    return Bad(fmt::format("\"{}\" names {} targets for {} sources", Printable(target.name), targets, sources));
-  }
   const bool joined = targets == 1 && sources > 1;
   const std::string ops = colon == std::string_view::npos ? "id" : Trim(column.substr(colon + 3));
+  const Result<OpInfo> first = FindOp(SplitOutside(ops, ',').front());
+  const bool split = sources == 1 && first && first->splits == targets;
+  if (targets != sources && targets != 1 && !split) {
+    return Bad(fmt::format("\"{}\" names {} targets for {} sources", Printable(target.name), targets, sources));
+  }
+  if (first && first->splits != 0 && !split) return Bad(fmt::format("\"{}\" makes {} targets of one source", ops, first->splits));
   if (ops.starts_with('{') && ops.ends_with('}')) {
     const std::vector<std::string> each = SplitOutside(std::string_view(ops).substr(1, ops.size() - 2), '|');
     if (static_cast<std::int64_t>(each.size()) != targets) {

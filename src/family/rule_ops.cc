@@ -15,17 +15,17 @@ using Argument = OpInfo::Argument;
 using expr::Expr;
 
 constexpr std::array kOps = {
-    OpInfo{"id", 0, Argument::kNone},           OpInfo{"col", 0, Argument::kNone},
-    OpInfo{"row", 0, Argument::kNone},          OpInfo{"vocab", 0, Argument::kNone},
-    OpInfo{"qkv", 3, Argument::kOptional},      OpInfo{"gate_up", 2, Argument::kNone},
-    OpInfo{"qkv_cat", 0, Argument::kOptional},  OpInfo{"gate_up_E", 0, Argument::kNone},
-    OpInfo{"gate_up_T", 0, Argument::kNone},    OpInfo{"gate_up_pair", 0, Argument::kNone},
-    OpInfo{"row_E", 0, Argument::kNone},        OpInfo{"row_T", 0, Argument::kNone},
-    OpInfo{"id_E", 0, Argument::kNone},         OpInfo{"halves", 0, Argument::kNone},
-    OpInfo{"plus1", 0, Argument::kNone},
-    OpInfo{"T", 0, Argument::kNone},            OpInfo{"heads", 0, Argument::kOptional},
-    OpInfo{"heads_out", 0, Argument::kOptional}, OpInfo{"heads_b", 0, Argument::kOptional},
-    OpInfo{"rope_pair", 0, Argument::kOptional}, OpInfo{"scale", 0, Argument::kRequired},
+    OpInfo{"id", 0, 0, Argument::kNone},           OpInfo{"col", 0, 0, Argument::kNone},
+    OpInfo{"row", 0, 0, Argument::kNone},          OpInfo{"vocab", 0, 0, Argument::kNone},
+    OpInfo{"qkv", 3, 0, Argument::kOptional},      OpInfo{"gate_up", 2, 0, Argument::kNone},
+    OpInfo{"qkv_cat", 0, 0, Argument::kOptional},  OpInfo{"gate_up_E", 0, 0, Argument::kNone},
+    OpInfo{"gate_up_T", 0, 0, Argument::kNone},    OpInfo{"gate_up_pair", 0, 0, Argument::kNone},
+    OpInfo{"row_E", 0, 0, Argument::kNone},        OpInfo{"row_T", 0, 0, Argument::kNone},
+    OpInfo{"id_E", 0, 0, Argument::kNone},         OpInfo{"halves", 0, 0, Argument::kNone},
+    OpInfo{"pair", 0, 2, Argument::kNone},      OpInfo{"plus1", 0, 0, Argument::kNone},
+    OpInfo{"T", 0, 0, Argument::kNone},            OpInfo{"heads", 0, 0, Argument::kOptional},
+    OpInfo{"heads_out", 0, 0, Argument::kOptional}, OpInfo{"heads_b", 0, 0, Argument::kOptional},
+    OpInfo{"rope_pair", 0, 0, Argument::kOptional}, OpInfo{"scale", 0, 0, Argument::kRequired},
 };
 
 struct Call {
@@ -205,7 +205,7 @@ Status ApplyHeads(const Call& call, std::int64_t d, Chain& chain) {
 
 Status ApplyOne(const Call& call, const OpContext& context, Chain& chain) {
   const std::size_t rank = chain.expr->shape.size();
-  if (call.name == "id") return OkStatus();
+  if (call.name == "id" || call.name == "pair") return OkStatus();
   if (call.name == "col" || call.name == "row") {
     const std::size_t axis = call.name == "col" ? 0 : 1;
     if (rank <= axis) return WrongShape(call.name, chain.expr->shape, fmt::format("an axis {}", axis));
@@ -293,6 +293,25 @@ Result<OpInfo> FindOp(std::string_view op) {
   std::string known;
   for (const OpInfo& info : kOps) known += fmt::format("{}{}", known.empty() ? "" : ", ", info.name);
   return MakeError(ErrorCode::kUsage, fmt::format("\"{}\" is no operation", Printable(call.name))).WithExpected(fmt::format("one of {}", known));
+}
+
+Result<Expr> SplitPart(std::string_view op, const Expr& whole, std::int64_t at) {
+  const std::size_t rank = whole->shape.size();
+  if (rank == 0 || rank >= kMaxRank || whole->shape[rank - 1] % 2 != 0) return WrongShape(op, whole->shape, "a last axis of pairs");
+  Shape split = whole->shape;
+  split[rank - 1] /= 2;
+  split.push_back(2);
+  CROSSDOCK_ASSIGN_OR_RETURN(const Expr pairs, expr::Reshape(whole, split));
+  return expr::Index(pairs, static_cast<int>(rank), at);
+}
+
+Result<Expr> JoinParts(std::string_view op, const std::vector<Expr>& parts) {
+  const Shape& part = parts.front()->shape;
+  if (parts.size() != 2 || part.empty()) return WrongShape(op, part, "two parts with an axis");
+  CROSSDOCK_ASSIGN_OR_RETURN(const Expr pairs, expr::Stack(parts, static_cast<int>(part.size())));
+  Shape whole = part;
+  whole[part.size() - 1] *= 2;
+  return expr::Reshape(pairs, whole);
 }
 
 Result<std::vector<OpOutput>> ApplyOps(const std::vector<std::string>& ops, const std::vector<Expr>& inputs, const OpContext& context,

@@ -20,11 +20,16 @@ namespace crossdock::family {
 struct OpInfo {
   std::string_view name;
   int joins = 0;                       ///< how many tensors it makes one of; 0 = it takes one
+  int splits = 0;                      ///< it makes that many of one
   enum class Argument : std::uint8_t { kNone, kOptional, kRequired } argument = Argument::kNone;
 };
 [[nodiscard]] std::span<const OpInfo> AllOps();
 /// The operation that "name" or "name:argument" calls. kUsage for an unknown one or a wrong argument.
 [[nodiscard]] Result<OpInfo> FindOp(std::string_view op);
+
+/// The `at`-th of the tensors that a splitting operation makes of one, and the way back from all of them.
+[[nodiscard]] Result<expr::Expr> SplitPart(std::string_view op, const expr::Expr& whole, std::int64_t at);
+[[nodiscard]] Result<expr::Expr> JoinParts(std::string_view op, const std::vector<expr::Expr>& parts);
 
 struct OpContext {
   const Letters* letters = nullptr;
@@ -37,7 +42,7 @@ struct OpOutput {
   bool experts = false;                ///< axis 0 counts experts: the hub keeps them in one tensor
 };
 
-/// Applies a chain. With `split_halves`, gate_up gives two outputs instead of one.
+/// Applies a chain; of a splitting operation, which comes first, `inputs` is the part already. With `split_halves`, gate_up gives two outputs instead of one.
 [[nodiscard]] Result<std::vector<OpOutput>> ApplyOps(const std::vector<std::string>& ops, const std::vector<expr::Expr>& inputs,
                                                      const OpContext& context, bool split_halves);
 

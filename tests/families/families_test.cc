@@ -9,6 +9,7 @@
 #include "expr/pull_back.h"
 #include "family/bind.h"
 #include "family/detect.h"
+#include "family/rule_ops.h"
 #include "result_matchers.h"
 
 namespace crossdock::family {
@@ -224,7 +225,16 @@ TEST_P(FamiliesTest, EachTensorIsClaimedOnce) {
       for (const HubTensor& tensor : binding.hub) EXPECT_TRUE(hub.insert(tensor.name).second) << tensor.name;
       for (const DialectTensor& tensor : binding.tensors) {
         EXPECT_TRUE(targets.insert(tensor.name).second) << tensor.name;
-        for (std::int32_t index : tensor.hub) ++uses[static_cast<std::size_t>(index)];
+        for (std::int32_t index : tensor.hub) {
+          if (index < kFirstPart) ++uses[static_cast<std::size_t>(index)];
+        }
+      }
+      // A hub tensor that lies in several tensors: each part of it once.
+      std::set<std::pair<std::int32_t, std::int64_t>> parts;
+      for (const HubPart& part : binding.parts) {
+        EXPECT_TRUE(parts.insert({part.hub, part.at}).second) << binding.hub[static_cast<std::size_t>(part.hub)].name;
+        if (part.at == 0) ++uses[static_cast<std::size_t>(part.hub)];
+        EXPECT_TRUE(std::any_of(binding.parts.begin(), binding.parts.end(), [&](const HubPart& p) { return p.hub == part.hub && p.at == (part.at + 1) % part.of; }));
       }
       for (std::size_t i = 0; i < uses.size(); ++i) {
         const int wanted = IsLeftOut(binding.hub[i], form.options.dialect) ? 0 : 1;
@@ -244,7 +254,7 @@ TEST_P(FamiliesTest, EachTargetComesBack) {
         const std::map<Dims, Origin> forward = Elements(tensor.forward);
         for (std::int32_t index : tensor.hub) {
           ASSERT_OK_AND_ASSIGN(const expr::Expr back, expr::Inverse(tensor.forward, index));
-          EXPECT_EQ(back->shape, binding.hub[static_cast<std::size_t>(index)].shape);
+          EXPECT_EQ(back->shape, index < kFirstPart ? binding.hub[static_cast<std::size_t>(index)].shape : binding.parts[static_cast<std::size_t>(index - kFirstPart)].shape);
           const std::map<Dims, Origin> inverse = Elements(back);
           EXPECT_EQ(static_cast<std::int64_t>(inverse.size()), CheckedCount(back->shape));
           for (const auto& [element, target] : inverse) {
@@ -255,6 +265,24 @@ TEST_P(FamiliesTest, EachTargetComesBack) {
           }
         }
       }
+    }
+  }
+}
+
+TEST_P(FamiliesTest, PartsJoinToTheirTensor) {
+  for (const Form& form : Forms()) {
+    const std::optional<Binding> bound = BindIfPossible({"untied"}, form);
+    if (!bound) continue;
+    for (const HubPart& part : bound->parts) {
+      const expr::Expr whole = expr::Leaf(0, DType::kF32, bound->hub[static_cast<std::size_t>(part.hub)].shape);
+      std::vector<expr::Expr> parts;
+      for (std::int64_t at = 0; at < part.of; ++at) {
+        ASSERT_OK_AND_ASSIGN(expr::Expr one, SplitPart(part.op, whole, at));
+        EXPECT_EQ(one->shape, part.shape);
+        parts.push_back(std::move(one));
+      }
+      ASSERT_OK_AND_ASSIGN(const expr::Expr joined, JoinParts(part.op, parts));
+      for (const auto& [element, origin] : Elements(joined)) EXPECT_EQ(origin.second, element);
     }
   }
 }

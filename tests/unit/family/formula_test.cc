@@ -50,6 +50,11 @@ TEST(FormulaTest, BrokenTextIsAnError) {
 }
 
 TEST(FormulaTest, RealsHaveSquareRoots) {
+  // sqrt(2304) is 48 exactly; sqrt(3840) is 61.967..., whose neighbours in bfloat16 are 61.75 and 62.
+  ASSERT_OK_AND_ASSIGN(const double exact, EvaluateReal("bf16(sqrt(2304))", kLetters));
+  EXPECT_EQ(exact, 48.0);
+  ASSERT_OK_AND_ASSIGN(const double rounded, EvaluateReal("bf16(sqrt(3840))", kLetters));
+  EXPECT_EQ(rounded, 62.0);
   ASSERT_OK_AND_ASSIGN(const double value, EvaluateReal("1/sqrt(d)", kLetters));
   EXPECT_DOUBLE_EQ(value, 0.5);
   EXPECT_FALSE(EvaluateReal("1/(d-4)", kLetters).has_value());
