@@ -33,6 +33,7 @@ ALLOWED = {
     "dialects": ["family", "layout", "expr"],
     "dialects/hf": ["family", "layout", "dialects"],
     "dialects/mcore": ["family", "layout", "dialects", "dialects/hf"],
+    "dialects/maxtext": ["family", "dialects", "dialects/hf"],
     "plan": ["expr", "layout"],
     "execute": ["plan", "io", "quantize", "kernels", "formats/format"],
     "verify": ["io", "formats/format", "dialects", "kernels"],

@@ -89,6 +89,8 @@ struct TargetOptions {
   std::optional<std::int64_t> vocab_divisor;            ///< --make-vocab-size-divisible-by
   std::optional<std::int64_t> padded_vocab;             ///< --padded-vocab-size
   std::map<std::string, std::string> set_args;          ///< --set ARG=VALUE
+  bool scan_layers = true;                              ///< MaxText: layers of one kind lie along an axis
+  int scan_axis = 1;                                    ///< MaxText: which one, param_scan_axis
   std::int64_t max_shard_bytes = 5'000'000'000;         ///< --max-shard-size
   bool params_from_master = false;                      ///< --params-from master
   std::string experts;                                  ///< --experts: "single", "fused", a spelling's name; "": as the template or released

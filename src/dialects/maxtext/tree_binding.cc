@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dialects/maxtext/tree_binding.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "family/rule_ops.h"
+
+namespace crossdock::dialects::maxtext {
+namespace {
+
+/// Whatever the source holds must have a place, or it would be lost in silence.
+Status CheckComplete(const family::FamilyFile& family, const family::Binding& binding) {
+  std::vector<bool> placed(binding.hub.size(), false);
+  for (const family::DialectTensor& tensor : binding.tensors) {
+    for (const std::int32_t ordinal : tensor.hub) placed[static_cast<std::size_t>(family::HubOf(binding, ordinal))] = true;
+  }
+  const auto first = std::find(placed.begin(), placed.end(), false);
+  if (first == placed.end()) return OkStatus();
+  const std::string& name = binding.hub[static_cast<std::size_t>(first - placed.begin())].name;
+  const auto count = std::count(placed.begin(), placed.end(), false);
+  const auto mtp = family.letters.find("mtp");
+  return MakeError(ErrorCode::kUnsupported, fmt::format("MaxText has no place for {} tensors of this model of the family {}", count, family.name))
+      .WithTensor(name)
+      .WithHint(mtp != family.letters.end() ? "--mtp drop leaves layers of multi-token prediction behind" : "--to hf or full-state carry the model");
+}
+
+}  // namespace
+
+bool IsBuffer(const family::FamilyFile& family, const family::Binding& binding, const family::DialectTensor& tensor) {
+  return !tensor.hub.empty() && std::all_of(tensor.hub.begin(), tensor.hub.end(), [&](std::int32_t ordinal) {
+    return family::FitsAny(family.buffers, binding.hub[static_cast<std::size_t>(family::HubOf(binding, ordinal))].name);
+  });
+}
+
+Result<expr::Expr> PartOf(const family::Binding& binding, std::int32_t ordinal, const expr::Expr& hub) {
+  if (ordinal < family::kFirstPart) return hub;
+  const family::HubPart& part = binding.parts[static_cast<std::size_t>(ordinal - family::kFirstPart)];
+  return family::SplitPart(part.op, hub, part.at);
+}
+
+int VocabularyAxis(std::string_view name) {
+  if (name == "token_embedder.embedding") return 0;
+  return name == "decoder.logits_dense.kernel" ? 1 : -1;
+}
+
+Result<TreeBinding> BindTree(const family::FamilyFile& family, const family::Model& model, const LayerForm& form) {
+  family::BindOptions options;
+  options.dialect = "maxtext";
+  options.stacked_layers = false;
+  TreeBinding out;
+  CROSSDOCK_ASSIGN_OR_RETURN(out.numbered, family::Bind(family, model, options));
+  CROSSDOCK_RETURN_IF_ERROR(CheckComplete(family, out.numbered));
+  CROSSDOCK_ASSIGN_OR_RETURN(const Cycle cycle, CycleOf(family, model.letters));
+  CROSSDOCK_ASSIGN_OR_RETURN(out.tensors, ArrangeLayers(out.numbered.tensors, cycle, form));
+  std::vector<family::DialectTensor> buffers;
+  for (const family::DialectTensor& tensor : out.numbered.tensors) {
+    if (IsBuffer(family, out.numbered, tensor)) buffers.push_back(tensor);
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(out.biases, ArrangeLayers(std::move(buffers), cycle, {form.scanned, 0}));
+  return out;
+}
+
+}  // namespace crossdock::dialects::maxtext
