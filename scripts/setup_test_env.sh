@@ -2,9 +2,10 @@
 # Makes (once) a pinned Python environment in which oracle tests run the real libraries:
 #   torch (the default)  torch, Megatron-Core, transformers, safetensors; about 6 GB
 #   jax                  jax, Orbax, TensorStore, flax, optax, zarr; about 0.8 GB
+#   maxtext              MaxText and Tunix over the other two, which are made first; about 1.1 GB more
 # The last line of standard output is the path of its python; everything else goes to standard error.
 #
-#   scripts/setup_test_env.sh [torch|jax] [--print-python] [--offline]
+#   scripts/setup_test_env.sh [torch|jax|maxtext] [--print-python] [--offline]
 #
 #   --print-python  only the path on standard output, progress kept quiet (errors still go to standard error)
 #   --offline       use an environment that is complete already, never install
@@ -20,10 +21,10 @@ env_root=${CROSSDOCK_ENV_DIR:-$HOME/.cache/crossdock/envs}
 name=torch quiet=0 offline=0
 for word in "$@"; do
   case $word in
-    torch|jax) name=$word ;;
+    torch|jax|maxtext) name=$word ;;
     --print-python) quiet=1 ;;
     --offline) offline=1 ;;
-    -h|--help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h|--help) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "setup_test_env.sh: unknown option $word" >&2; exit 2 ;;
   esac
 done
@@ -43,6 +44,7 @@ unavailable() {
 requirements=$here/tests/oracle/requirements-$name.txt
 old_requirements=
 imports='jax, orbax.checkpoint, tensorstore, flax, optax, zarr'
+if [ "$name" = maxtext ]; then imports='maxtext.configs.pyconfig, maxtext.common.train_state_nnx, tunix, transformers'; fi
 if [ "$name" = torch ]; then
   old_requirements=$here/tests/oracle/requirements-mcore-old.txt
   imports='torch, safetensors, transformers, megatron.core, megatron.training'
@@ -63,6 +65,15 @@ mkdir -p "$env_root"
 exec 9>"$env_root/.lock-$hash"
 if command -v flock >/dev/null; then flock 9; fi
 if [ -f "$env/COMPLETE" ] && "$python" -c '' 2>/dev/null; then echo "$python"; exit 0; fi
+
+# MaxText stands on the packages of the other two: .pth files name them, so that nothing is installed twice.
+below=()
+if [ "$name" = maxtext ]; then
+  for one in jax torch; do
+    python_below=$("${BASH_SOURCE[0]}" "$one" --print-python) || exit $?
+    below+=("$python_below")
+  done
+fi
 
 log=$env_root/$name-$hash.log
 : >"$log"
@@ -127,7 +138,11 @@ install -r "$requirements" || install -r "$requirements" || unavailable "package
 if [ -n "$old_requirements" ]; then
   install --target "$env/mcore-old" -r "$old_requirements" || unavailable "the old megatron-core could not be installed (log: $log)"
 fi
-"$python" -c "import $imports" >>"$log" 2>&1 || unavailable "the environment does not import (log: $log)"
+packages() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
+for one in ${below[@]+"${below[@]}"}; do
+  packages "$one" >"$(packages "$python")/below_$(basename "$(dirname "$(dirname "$one")")").pth"
+done
+DECOUPLE_GCLOUD=TRUE JAX_PLATFORMS=cpu "$python" -c "import $imports" >>"$log" 2>&1 || unavailable "the environment does not import (log: $log)"
 date -u +%FT%TZ >"$env/COMPLETE"
 say "complete"
 echo "$python"
