@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/orbax/layout.h"
+
+#include "io/memory_storage.h"
+#include "result_matchers.h"
+
+namespace crossdock::formats::orbax {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class OrbaxLayout : public ::testing::Test {
+ protected:
+  void Put(const std::string& path) {
+    ASSERT_THAT(io::MakeDirs(storage_, io::ParentPath(path)), IsOk());
+    ASSERT_THAT(io::WriteSmallFile(storage_, path, "{}"), IsOk());
+  }
+  io::MemoryStorage storage_;
+};
+
+TEST_F(OrbaxLayout, FindsTheItemOfAStepFromEitherLevel) {
+  Put("/run/prefix_000012/_CHECKPOINT_METADATA");
+  Put("/run/prefix_000012/items/_METADATA");
+  Put("/run/prefix_000012/metrics/metrics");
+  for (const char* path : {"/run/prefix_000012", "/run/prefix_000012/items"}) {
+    ASSERT_OK_AND_ASSIGN(const ItemPlace place, FindItem(storage_, path));
+    EXPECT_EQ(place.root, "/run/prefix_000012");
+    EXPECT_EQ(place.item, "items");
+    EXPECT_EQ(place.step, 12);
+  }
+  ASSERT_OK_AND_ASSIGN(const ItemPlace place, FindItem(storage_, "/run/prefix_000012"));
+  EXPECT_THAT(place.others, ElementsAre("metrics"));
+}
+
+TEST_F(OrbaxLayout, AFlatCheckpointIsOnePlace) {
+  Put("/flat/_CHECKPOINT_METADATA");
+  Put("/flat/_METADATA");
+  ASSERT_OK_AND_ASSIGN(const ItemPlace place, FindItem(storage_, "/flat"));
+  EXPECT_EQ(place.item, "");
+  EXPECT_EQ(place.dir(), "/flat");
+  EXPECT_EQ(place.step, std::nullopt);
+}
+
+TEST_F(OrbaxLayout, ItemsWinsElseTheOnlyOne) {
+  Put("/a/7/items/_METADATA");
+  Put("/a/7/other/_METADATA");
+  ASSERT_OK_AND_ASSIGN(const ItemPlace items, FindItem(storage_, "/a/7"));
+  EXPECT_EQ(items.item, "items");
+  EXPECT_THAT(items.others, ElementsAre("other"));
+  Put("/b/7/state/_METADATA");
+  ASSERT_OK_AND_ASSIGN(const ItemPlace state, FindItem(storage_, "/b/7"));
+  EXPECT_EQ(state.item, "state");
+  Put("/b/7/more/_METADATA");
+  EXPECT_THAT(FindItem(storage_, "/b/7"), IsError(ErrorCode::kUsage, HasSubstr("`more`, `state`")));
+}
+
+TEST_F(OrbaxLayout, WhatWasBeingWrittenIsIncomplete) {
+  Put("/run/7.orbax-checkpoint-tmp/items/_METADATA");
+  EXPECT_THAT(FindItem(storage_, "/run/7.orbax-checkpoint-tmp"), IsError(ErrorCode::kIncomplete, HasSubstr("being written")));
+  Put("/run/8/items.orbax-checkpoint-tmp-17/_METADATA");
+  EXPECT_THAT(FindItem(storage_, "/run/8"), IsError(ErrorCode::kIncomplete, HasSubstr("not saved to its end")));
+}
+
+TEST_F(OrbaxLayout, OldFilesAreNamed) {
+  Put("/old/7/items/checkpoint");
+  EXPECT_THAT(FindItem(storage_, "/old/7"), IsError(ErrorCode::kUnsupported, HasSubstr("msgpack")));
+  Put("/half/7/items/manifest.ocdbt");
+  EXPECT_THAT(FindItem(storage_, "/half/7"), IsError(ErrorCode::kIncomplete, HasSubstr("no tree")));
+  Put("/none/7/_CHECKPOINT_METADATA");
+  Put("/none/7/metrics/metrics");
+  EXPECT_THAT(FindItem(storage_, "/none/7"), IsError(ErrorCode::kIncomplete, HasSubstr("without arrays")));
+}
+
+}  // namespace
+}  // namespace crossdock::formats::orbax
