@@ -96,13 +96,22 @@ consumers() {
   heading "Real producers and consumers"
   local python n
   if python=$(./scripts/setup_test_env.sh --print-python 2>"$out/oracle-env.log" | tail -n 1) && [[ -x "$python" ]]; then
-    python_layer oracle "$python" -m pytest -q -p no:cacheprovider tests/oracle
+    python_layer oracle "$python" -m pytest -q -p no:cacheprovider tests/oracle --ignore tests/oracle/test_orbax.py
   else
     tail -n 5 "$out/oracle-env.log"
-    n=$(grep -rhoE '^ *def test_' tests/oracle | wc -l)
+    n=$(grep -rhoE '^ *def test_' tests/oracle --exclude test_orbax.py | wc -l)
     echo "SKIPPED the tests with the real consumers: no Python 3.12 or newer, or its packages could not be installed."
     echo "        hint: install Python 3.12 (pyenv or uv) and run ./test.sh again; details in $out/oracle-env.log"
     add 0 0 "$n"
+  fi
+
+  heading "Real Orbax and TensorStore"
+  if python=$(./scripts/setup_test_env.sh jax --print-python 2>"$out/orbax-env.log" | tail -n 1) && [[ -x "$python" ]]; then
+    python_layer orbax "$python" -m pytest -q -p no:cacheprovider tests/oracle/test_orbax.py
+  else
+    tail -n 5 "$out/orbax-env.log"
+    echo "SKIPPED the tests with the real Orbax: its environment cannot be made here; details in $out/orbax-env.log"
+    add 0 0 "$(grep -hoE '^ *def test_' tests/oracle/test_orbax.py | wc -l)"
   fi
 }
 aside consumers
@@ -111,6 +120,7 @@ heading "Parsers and the engine under AddressSanitizer and UBSan"
 ctest_layer asan replay_pickle replay_torch_zip replay_dcp_metadata replay_safetensors_header replay_hf_index \
   corrupt_torch_zip_test corrupt_dcp_test corrupt_safetensors_test formats_pickle_test formats_torch_zip_test \
   replay_zarr formats_torch_bin_test formats_dcp_test formats_mp_rank_test formats_safetensors_test formats_zarr_test formats_test \
+  replay_zarr_json replay_ocdbt corrupt_orbax_test formats_ocdbt_test formats_orbax_test format_conformance_test \
   dialects_mcore_buckets_test dialects_mcore_legacy_test layout_test layout_bucket_test io_test execute_test expr_test verify_test
 
 heading "Limits: bytes, system calls, memory"

@@ -3,14 +3,17 @@
 // either end:
 //   orbax_tool dump SOURCE FILE.safetensors [--memory BYTES]
 //   orbax_tool copy SOURCE TARGET [--memory BYTES] [--rows N] [--flat] [--directories] [--zarr2] [--numpy] [--handler PATH]
+//   orbax_tool tree . TARGET --rows KEYS --memory NODE_BYTES: an OCDBT database of that many keys in nodes of about that size
 // `dump` prints what the catalog says beside its tensors, as JSON. `copy` cuts chunks of N rows; --numpy calls every leaf np.ndarray.
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "execute/executor.h"
+#include "formats/ocdbt/tree_writer.h"
 #include "formats/orbax/orbax.h"
 #include "formats/safetensors/safetensors.h"
 #include "plan/planner.h"
@@ -50,7 +53,7 @@ Words Parse(const std::vector<std::string>& all) {
     }
   }
   if (places.size() != 3) {
-    std::fputs("usage: orbax_tool dump|copy SOURCE TARGET\n", stderr);
+    std::fputs("usage: orbax_tool dump|copy SOURCE TARGET, orbax_tool tree . TARGET\n", stderr);
     std::exit(2);
   }
   out.verb = places[0];
@@ -89,8 +92,42 @@ void SayHow(const Words& words, Catalog& target) {
   }
 }
 
+/// Keys key/0 ... with their own names as values, every third one in a data file.
+Status WriteTree(io::Storage& storage, const Words& words) {
+  namespace ocdbt = formats::ocdbt;
+  std::set<std::string> keys;
+  for (std::int64_t i = 0; i < words.rows; ++i) keys.insert("key." + std::to_string(i % 7) + "/" + std::to_string(i));
+  const std::vector<std::string> files = {"d/values"};
+  std::string nodes, values;
+  ocdbt::TreeOptions options;
+  options.node_file = "d/nodes";
+  options.node_bytes = words.memory;
+  ocdbt::TreeWriter tree(files, options, [&](std::string_view record) {
+    nodes += record;
+    return OkStatus();
+  });
+  int number = 0;
+  for (const std::string& key : keys) {
+    if (number++ % 3 != 0) {
+      CROSSDOCK_RETURN_IF_ERROR(tree.AddInline(key, key));
+      continue;
+    }
+    CROSSDOCK_RETURN_IF_ERROR(tree.Add(key, {0, static_cast<std::int64_t>(values.size()), static_cast<std::int64_t>(key.size())}));
+    values += key;
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(ocdbt::Root root, tree.Finish());
+  std::printf("{\"height\": %d}\n", root.height);
+  ocdbt::Manifest manifest;
+  manifest.newest = std::move(root);
+  CROSSDOCK_RETURN_IF_ERROR(io::MakeDirs(storage, words.target + "/d"));
+  CROSSDOCK_RETURN_IF_ERROR(io::WriteSmallFile(storage, words.target + "/d/nodes", nodes));
+  CROSSDOCK_RETURN_IF_ERROR(io::WriteSmallFile(storage, words.target + "/d/values", values));
+  return io::WriteSmallFile(storage, words.target + "/manifest.ocdbt", ocdbt::WriteManifest(manifest));
+}
+
 Status Run(const Words& words) {
   const auto storage = io::MakeLocalStorage();
+  if (words.verb == "tree") return WriteTree(*storage, words);
   CROSSDOCK_ASSIGN_OR_RETURN(const auto reader, formats::orbax::OpenOrbax(*storage, words.source));
   const Catalog& source = reader->catalog();
   const bool dump = words.verb == "dump";
