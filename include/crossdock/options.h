@@ -33,6 +33,7 @@ struct LayoutOptions {
   int tp = 1;
   int pp = 1;
   int ep = 1;                                             ///< expert-parallel ranks
+  int encoder_tp = 0;                                     ///< tensor-parallel ranks of a vision tower; 0: as tp
   int etp = 0;                                            ///< tensor-parallel ranks of an expert; 0: as tp
   std::vector<std::int64_t> pipeline_layers;
   std::optional<std::int64_t> first_stage_layers;

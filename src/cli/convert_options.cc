@@ -84,6 +84,7 @@ const std::array kLayoutOptions = {
     LayoutOption{"pp", [](const Request& r, std::string_view n, LayoutOptions* o) { return SmallInt(r, n, 1, &o->pp); }},
     LayoutOption{"ep", [](const Request& r, std::string_view n, LayoutOptions* o) { return SmallInt(r, n, 1, &o->ep); }},
     LayoutOption{"etp", [](const Request& r, std::string_view n, LayoutOptions* o) { return SmallInt(r, n, 1, &o->etp); }},
+    LayoutOption{"encoder-tp", [](const Request& r, std::string_view n, LayoutOptions* o) { return SmallInt(r, n, 0, &o->encoder_tp); }},
     LayoutOption{"vpp", [](const Request& r, std::string_view n, LayoutOptions* o) { return SmallInt(r, n, 1, &o->vpp); }},
     LayoutOption{"pipeline-layers", [](const Request& r, std::string_view n, LayoutOptions* o) { return Get(r, n, ParseList, &o->pipeline_layers); }},
     LayoutOption{"first-stage-layers", [](const Request& r, std::string_view n, LayoutOptions* o) { return Get(r, n, IntFrom(0), &o->first_stage_layers); }},

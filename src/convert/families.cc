@@ -2,6 +2,7 @@
 /// Families: what is supported, per dialect; one family's rule file as it stands.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <set>
@@ -33,15 +34,9 @@ std::set<std::string> DialectsOf(const family::FamilyFile& file) {
 /// The file and what it includes.
 std::string RulesInFull(const family::FamilyFile& file) {
   std::string out = file.text;
-  std::string_view rest = file.text;
-  for (std::size_t at = rest.find("\ninclude"); at != std::string_view::npos; at = rest.find("\ninclude")) {
-    const std::size_t open = rest.find('"', at);
-    const std::string name = std::string(rest.substr(open + 1, rest.find('"', open + 1) - open - 1)) + ".toml";
-    rest = {};
+  for (const std::string& name : file.included) {
     for (const family::BuiltinFile& included : family::BuiltinFiles()) {
-      if (included.name != name) continue;
-      out += fmt::format("\n# ---- {} ----\n{}", name, included.text);
-      rest = included.text;
+      if (included.name == name) out += fmt::format("\n# ---- {} ----\n{}", name, included.text);
     }
   }
   return out;
@@ -76,14 +71,16 @@ Result<Report> Families(const std::string& name, const std::optional<std::string
     files.push_back(&*own);
   }
   Value list = Value::MakeList();
-  report.text = fmt::format("{:<12} {:<12} {}\n", "family", "dialects", "architectures");
+  std::size_t width = 12;
+  for (const family::FamilyFile* listed : files) width = std::max(width, listed->name.size());
+  report.text = fmt::format("{:<{}} {:<12} {}\n", "family", width, "dialects", "architectures");
   bool found = false;
   std::vector<std::string_view> known;
   for (const family::FamilyFile* listed : files) {
     const family::FamilyFile& file = *listed;
     known.emplace_back(file.name);
     const std::set<std::string> dialects = DialectsOf(file);
-    report.text += fmt::format("{:<12} {:<12} {}\n", file.name, fmt::format("{}", fmt::join(dialects, ", ")),
+    report.text += fmt::format("{:<{}} {:<12} {}\n", file.name, width, fmt::format("{}", fmt::join(dialects, ", ")),
                                fmt::join(file.architectures, ", "));
     list.mutable_sequence()->push_back(Describe(file));
     if (file.name != name) continue;

@@ -9,6 +9,7 @@ layout::ParallelLayout LayoutOf(const LayoutOptions& options) {
   layout.pp = options.pp;
   layout.ep = options.ep;
   layout.etp = options.etp == options.tp ? 0 : options.etp;
+  layout.encoder_tp = options.encoder_tp == options.tp ? 0 : options.encoder_tp;
   layout.pipeline_layers = options.pipeline_layers;
   layout.first_stage_layers = options.first_stage_layers;
   layout.last_stage_layers = options.last_stage_layers;

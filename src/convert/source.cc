@@ -11,6 +11,7 @@
 #include "crossdock/nearest.h"
 #include "dialects/hf/config_check.h"
 #include "dialects/hf/hf_dialect.h"
+#include "dialects/hf/language_model.h"
 #include "dialects/hf/mtp.h"
 #include "dialects/mcore/mcore_dialect.h"
 #include "family/detect.h"
@@ -72,6 +73,29 @@ Result<dialects::HubState> ReadHub(const SourceRequest& request, const family::F
   if (source.found.kind == Kind::kDcp) return dialects::hf::ReadDcp(catalog, options, request.no_optim);
   return source.found.kind == Kind::kFullState ? dialects::hf::ReadFullState(catalog, options)
                                                : dialects::hf::ReadHub(catalog, options);
+}
+
+/// The family of the source itself, where `text` is its language model's (`--family qwen3` for a Qwen3-VL model); null elsewhere.
+const family::FamilyFile* WholeAround(const family::FamilyFile* text, const std::optional<family::ModelConfig>& config) {
+  if (text == nullptr || !config || config->words != "hf") return nullptr;
+  std::vector<const family::FamilyFile*> families;
+  for (const family::FamilyFile& file : family::BuiltinFamilies()) families.push_back(&file);
+  const Result<const family::FamilyFile*> own = family::DetectByConfig(*config, families);
+  return own && dialects::hf::IsLanguageModelOf(*text, **own) ? *own : nullptr;
+}
+
+/// The configuration that says what the source is: its own, else the one that it carries or that the user names.
+std::optional<family::ModelConfig> ConfigOfSource(const Source& source) {
+  const auto own = source.reader->catalog().objects.find("config.json");
+  if (own != source.reader->catalog().objects.end()) return family::ModelConfig{"hf", own->second};
+  return source.reference ? source.reference->config : std::nullopt;
+}
+
+/// The template of a whole model, as one of its language model.
+void TakeLanguageModelOf(const family::FamilyFile& text, const family::FamilyFile& whole, Template* reference) {
+  reference->config = dialects::hf::LanguageModelConfig(text, whole, *reference->config);
+  reference->order = dialects::hf::LanguageModelNames(whole, reference->order);
+  dialects::hf::LeaveProcessorFiles(&reference->side_files, nullptr);
 }
 
 /// Compares one chunk of two stored tensors of one dtype and shape, 1 MiB at a time.
@@ -209,9 +233,14 @@ Status ReadSourceHub(const SourceRequest& request, Source* source) {
     if (!view) return at_root(std::move(view).error());
     source->view = std::move(view).value();
   }
-  Result<dialects::HubState> hub = ReadHub(request, wanted, *source);
+  const family::FamilyFile* whole = WholeAround(wanted, ConfigOfSource(*source));
+  Result<dialects::HubState> hub = ReadHub(request, whole != nullptr ? whole : wanted, *source);
   if (!hub) return at_root(std::move(hub).error());
   source->hub = std::move(hub).value();
+  if (whole != nullptr) CROSSDOCK_RETURN_IF_ERROR(dialects::hf::TakeLanguageModel(*wanted, &source->hub));
+  if (source->reference && WholeAround(source->hub.family, source->reference->config) != nullptr) {
+    TakeLanguageModelOf(*source->hub.family, *WholeAround(source->hub.family, source->reference->config), &*source->reference);
+  }
   if (source->reference && source->hub.family != nullptr && !source->hub.family->spellings.empty() && !source->reference->order.empty()) {
     ReadShapes(*source->storage, &*source->reference);
   }
@@ -238,8 +267,10 @@ Status CheckTiedPair(const Source& source, std::int64_t memory) {
   }
   for (const dialects::HubCopy& copy : source.hub.copies) {
     if (!equal || copy.entry < 0 || copy.original < 0) continue;
-    equal = CompareStored(source, copy.original, copy.entry, fmt::format("`{}` repeats `{}` in this family, but the two differ", copy.name, copy.of),
-                          "`--mtp drop` leaves these layers behind", memory);
+    const bool twice = copy.name == copy.of;  // under two names of the source's own
+    equal = CompareStored(source, copy.original, copy.entry,
+                          twice ? fmt::format("`{}` is stored twice, but the two differ", copy.of) : fmt::format("`{}` repeats `{}` in this family, but the two differ", copy.name, copy.of),
+                          twice ? "save the run again: one of them is stale" : "`--mtp drop` leaves these layers behind", memory);
   }
   return std::move(equal).WithContext("comparing tied tensors");
 }

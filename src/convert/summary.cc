@@ -85,7 +85,8 @@ std::string LayoutText(const Target& target, const ConvertOptions& options) {
   const std::string experts = options.layout.ep > 1 || options.layout.etp > 0
                                   ? fmt::format(", ep {}, etp {}", options.layout.ep, options.layout.etp > 0 ? options.layout.etp : options.layout.tp)
                                   : "";
-  return fmt::format(", tp {}, pp {}{}{}", options.layout.tp, options.layout.pp, vpp > 1 ? fmt::format(", vpp {}", vpp) : "", experts);
+  const std::string encoder = options.layout.encoder_tp > 0 ? fmt::format(", encoder tp {}", options.layout.encoder_tp) : "";
+  return fmt::format(", tp {}, pp {}{}{}{}", options.layout.tp, options.layout.pp, vpp > 1 ? fmt::format(", vpp {}", vpp) : "", experts, encoder);
 }
 
 /// The dialect says TARGET where the path stands; a path with a space is quoted for the shell.

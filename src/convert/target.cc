@@ -66,7 +66,10 @@ Status FillConsumer(const Source& source, const ConvertOptions& options, dialect
   const std::size_t at = options.consumer.find('@');
   out->consumer = options.consumer.substr(0, at);
   if (at != std::string::npos) out->consumer_version = options.consumer.substr(at + 1);
-  if (out->consumer.empty() && at == std::string::npos) out->consumer = own.empty() ? "megatron-lm" : own.front();
+  if (out->consumer.empty() && at == std::string::npos) {  // as the source has it, else the family's first
+    out->consumer = own.empty() ? "megatron-lm" : source.hub.layout.GetString("names").value_or(own.front());
+    if (!own.empty() && std::ranges::find(own, out->consumer) == own.end()) out->consumer = own.front();
+  }
   const auto refuse = [&](ErrorCode code, std::string message) {
     return MakeError(code, std::move(message))
         .WithExpected(own.empty() ? "`megatron-lm`, or with a version `megatron-lm@0.19`" : fmt::format("`{}`", fmt::join(own, "` or `")))
@@ -311,12 +314,18 @@ bool KeepsOptimizers(const Source& source, const ConvertOptions& options) {
   return (source.hub.layout.GetInt("ep").value_or(1) > 1) == (options.layout.ep > 1);
 }
 
+/// Another consumer's names, or another division of a vision tower, are made by the family's rules.
+bool KeepsTower(const Source& source, const ConvertOptions& options) {
+  if (source.hub.family == nullptr || source.hub.family->consumers.empty()) return true;
+  return options.layout.encoder_tp == 0 && (options.consumer.empty() || source.hub.layout.GetString("names") == options.consumer);
+}
+
 }  // namespace
 
 bool CanReshard(const Source& source, Kind to, const ConvertOptions& options) {
   return IsMegatron(source.found.kind) && WritesMegatron(to) && !options.dtype && !options.family && !options.rules &&
          !options.hf_template && !options.no_optim && options.mtp == "keep" && options.params_from == "model" && !options.tokenizer &&
-         !options.padded_vocab && !options.vocab_divisor &&
+         !options.padded_vocab && !options.vocab_divisor && KeepsTower(source, options) &&
          VocabularyDivides(source.seen(), options.layout.tp) && KeepsOptimizers(source, options);
 }
 

@@ -24,11 +24,15 @@ constexpr const char* kOrdinal = "ordinal";
 class Binder {
  public:
   Binder(const FamilyFile& family, const Model& model, const BindOptions& options)
-      : family_(family), model_(model), letters_(model.letters), options_(options) {}
+      : family_(family), model_(model), letters_(model.letters), options_(options), consumer_(options.consumer) {}
 
   Result<Binding> Run() {
+    if (consumer_.empty() && !family_.consumers.empty()) consumer_ = family_.consumers.front();
     for (const Group& group : family_.groups) {
+      if ((!group.consumer.empty() && group.consumer != consumer_) || (group.repeats && options_.dialect == "hf")) continue;
+      const std::size_t before = binding_.tensors.size();
       Result<void> bound = OneGroup(group);
+      for (std::size_t i = before; i < binding_.tensors.size(); ++i) binding_.tensors[i].repeats = group.repeats;
       if (!bound) {
         Error error = std::move(bound).error();
         if (error.path.empty()) error.path = family_.path;
@@ -142,10 +146,17 @@ class Binder {
     return sources;
   }
 
-  RowHub AddHub(const std::vector<RowSource>& sources, const Row& row, const IndexValues& indices) {
+  RowHub AddHub(const std::vector<RowSource>& sources, const Row& row, const IndexValues& indices, bool repeats) {
     RowHub hub;
     for (const RowSource& source : sources) {
       HubTensor tensor{FillIndices(source.pattern, indices, letters_), source.shape, LayerOf(indices), row.line};
+      if (repeats) {
+        const auto known = std::ranges::find(binding_.hub, tensor.name, &HubTensor::name);
+        if (known != binding_.hub.end()) {
+          hub.push_back(static_cast<std::int32_t>(known - binding_.hub.begin()));
+          continue;
+        }
+      }
       hub.push_back(static_cast<std::int32_t>(binding_.hub.size()));
       binding_.hub.push_back(std::move(tensor));
     }
@@ -178,6 +189,17 @@ class Binder {
     return prefix;
   }
 
+  /// A Megatron name as the consumer has it.
+  std::string ForConsumer(const std::string& name) const {
+    const auto prefixes = family_.consumer_prefixes.find(consumer_);
+    if (options_.dialect != "mcore" || prefixes == family_.consumer_prefixes.end()) return name;
+    const std::pair<const std::string, std::string>* best = nullptr;
+    for (const auto& prefix : prefixes->second) {
+      if (name.starts_with(prefix.first) && (best == nullptr || prefix.first.size() > best->first.size())) best = &prefix;
+    }
+    return best == nullptr ? name : best->second + name.substr(best->first.size());
+  }
+
   /// A row and its sources for each index tuple for which it counts.
   struct Bound {
     const Row* row = nullptr;
@@ -201,7 +223,7 @@ class Binder {
     }
     for (std::size_t t = 0; t < tuples.size(); ++t) {
       for (std::size_t r = 0; r < rows.size(); ++r) {
-        if (holds[r][t]) rows[r].uses.emplace_back(t, AddHub(sources[r], *rows[r].row, tuples[t]));
+        if (holds[r][t]) rows[r].uses.emplace_back(t, AddHub(sources[r], *rows[r].row, tuples[t], group.repeats));
       }
     }
     for (const IndexValues& indices : tuples) {
@@ -362,7 +384,7 @@ class Binder {
     const std::size_t halves = outputs.front().size();
     for (std::size_t half = 0; half < halves; ++half) {
       DialectTensor tensor;
-      tensor.name = FillIndices(prefix + ExpandGroups(target.name, static_cast<std::int64_t>(at)), *members.front().indices, letters_);
+      tensor.name = FillIndices(ForConsumer(prefix + ExpandGroups(target.name, static_cast<std::int64_t>(at))), *members.front().indices, letters_);
       if (halves == 2) tensor.name += half == 0 ? "_w" : "_v";
       tensor.padded_rows = outputs.front()[half].padded_rows;
       tensor.expert_axis = outputs.front()[half].experts ? 0 : -1;
@@ -429,6 +451,7 @@ class Binder {
   const Model& model_;
   const Letters& letters_;
   const BindOptions& options_;
+  std::string consumer_;
   std::set<std::string> names_;           ///< of the dialect's tensors so far
   Binding binding_;
 };

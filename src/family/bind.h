@@ -43,6 +43,7 @@ struct DialectTensor {
   int stack_axis = -1;
   int expert_axis = -1;                     ///< experts lie along this axis; -1: none, or one expert by number
   std::optional<std::int64_t> first_layer;  ///< also the layer of a tensor that is not stacked but belongs to one
+  bool repeats = false;                   ///< another tensor holds the same values (Group::repeats)
   bool padded_rows = false;               ///< axis 0 is a padded vocabulary: its size is the target's own
   int row_line = 0;
 };
@@ -70,6 +71,7 @@ struct BindOptions {
   int stack_axis = 0;                     ///< mcore 0, MaxText param_scan_axis
   std::optional<std::int64_t> padded_vocab;  ///< rows after the `vocab` op; required when a row uses it
   bool split_gate_up = false;             ///< mcore singleton_local_shards: `weight_w` and `weight_v`
+  std::string consumer;                   ///< mcore: whose names; empty = the family's first
   bool stacked_experts = true;            ///< false, mcore singleton_local_shards: the expert's number before the name
 };
 

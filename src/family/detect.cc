@@ -36,6 +36,7 @@ constexpr std::array kByFacts = {
     ByFacts{{.qk_layernorm = true}, "qwen3", "it has q/k norms"},
     ByFacts{{.qkv_bias = true}, "qwen2", "it has qkv biases"},
     ByFacts{{.qk_layernorm = true, .vision = true}, "qwen3_vl", "it has a vision tower and q/k norms"},
+    ByFacts{{.qk_layernorm = true, .experts = true, .vision = true}, "qwen3_vl_moe", "it has a vision tower, q/k norms and experts"},
     ByFacts{{.qkv_bias = true, .vision = true}, "qwen2_5_vl", "it has a vision tower and qkv biases"},
     ByFacts{{.experts = true}, "mixtral", "it has experts, and neither q/k norms nor shared experts"},
     ByFacts{{.qk_layernorm = true, .experts = true}, "qwen3_moe", "it has q/k norms and experts"},

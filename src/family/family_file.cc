@@ -22,7 +22,7 @@ constexpr int kMaxIncludes = 4;
 constexpr std::array<std::string_view, 4> kWords = {"hf", "mcore", "maxtext", "tunix"};
 
 bool SameIndex(const Group& a, const Group& b) {
-  if (a.index.size() != b.index.size() || a.hub_prefix != b.hub_prefix || a.prefixes != b.prefixes) return false;
+  if (a.index.size() != b.index.size() || a.hub_prefix != b.hub_prefix || a.prefixes != b.prefixes || a.consumer != b.consumer || a.repeats != b.repeats) return false;
   for (std::size_t i = 0; i < a.index.size(); ++i) {
     if (a.index[i].letter != b.index[i].letter || a.index[i].first != b.index[i].first || a.index[i].last != b.index[i].last || a.index[i].kind != b.index[i].kind) return false;
   }
@@ -57,9 +57,14 @@ FamilyFile Merge(FamilyFile base, FamilyFile own) {
   own.maxtext_flags.merge(base.maxtext_flags);
   own.arguments.merge(base.arguments);
   own.spellings.merge(base.spellings);
+  if (own.released.empty()) own.released = std::move(base.released);
   own.buffers.insert(own.buffers.end(), base.buffers.begin(), base.buffers.end());
   own.f32_islands.insert(own.f32_islands.end(), base.f32_islands.begin(), base.f32_islands.end());
   own.without.insert(own.without.end(), base.without.begin(), base.without.end());
+  if (own.consumers.empty()) own.consumers = std::move(base.consumers);
+  own.consumer_prefixes.merge(base.consumer_prefixes);
+  if (own.text_config.empty()) own.text_config = std::move(base.text_config);
+  if (!own.language_model) own.language_model = std::move(base.language_model);
   std::vector<Group> groups = std::move(base.groups);
   for (Group& group : own.groups) {
     const auto place = std::find_if(groups.begin(), groups.end(), [&](const Group& g) { return SameIndex(g, group); });
@@ -73,33 +78,53 @@ FamilyFile Merge(FamilyFile base, FamilyFile own) {
   return own;
 }
 
+/// `name` with the longest of the prefixes that it starts with replaced; as it is where none fits.
+std::string Respelled(const std::map<std::string, std::string>& prefixes, const std::string& name) {
+  const std::pair<const std::string, std::string>* best = nullptr;
+  for (const auto& prefix : prefixes) {
+    if (name.starts_with(prefix.first) && (best == nullptr || prefix.first.size() > best->first.size())) best = &prefix;
+  }
+  return best == nullptr ? name : best->second + name.substr(best->first.size());
+}
+
 /// `base` as a part of a larger model. A group without an index has no prefix of its own: its rows carry whole names.
 void Prefix(const Include& include, FamilyFile* base) {
-  constexpr std::string_view kModel = "model.";
-  const auto respell = [&](std::string& name) {
-    if (name.starts_with(kModel)) name.replace(0, kModel.size(), include.hub);
-  };
+  const auto respell = [&](std::string& name) { name = Respelled(include.hub, name); };
   for (Group& group : base->groups) {
     if (group.hub_prefix.empty()) {
       for (Row& row : group.rows) respell(row.hub);
     } else {
       respell(group.hub_prefix);
     }
+    for (CopyRule& copy : group.copies) respell(copy.of);
     if (!include.mcore.empty()) group.prefixes["mcore"].insert(0, include.mcore);
   }
+  for (std::string& pattern : base->buffers) respell(pattern);
+  for (std::string& pattern : base->f32_islands) respell(pattern);
+  for (auto& [name, spelling] : base->spellings) {
+    for (SpellingRow& row : spelling.rows) respell(row.hub), respell(row.target.name);
+    std::map<std::string, std::string> prefixes;
+    for (auto [released, spelled] : spelling.prefixes) prefixes[Respelled(include.hub, released)] = Respelled(include.hub, spelled);
+    spelling.prefixes = std::move(prefixes);
+  }
+  base->language_model = LanguageModel{base->name, include.hub};
 }
 
 Result<FamilyFile> ReadWithIncludes(std::string_view text, const std::string& path, int depth) {
   CROSSDOCK_ASSIGN_OR_RETURN(FamilyDocument document, ParseFamilyToml(text, path));
-  if (document.include.file.empty()) return std::move(document.file);
-  if (depth >= kMaxIncludes) return FamilyError(path, 0, "family files include each other too deeply");
-  for (const BuiltinFile& file : BuiltinFiles()) {
-    if (file.name != document.include.file + ".toml") continue;
-    CROSSDOCK_ASSIGN_OR_RETURN(FamilyFile base, ReadWithIncludes(file.text, "builtin:" + std::string(file.name), depth + 1));
-    Prefix(document.include, &base);
-    return Merge(std::move(base), std::move(document.file));
+  FamilyFile file = std::move(document.file);
+  if (!document.includes.empty() && depth >= kMaxIncludes) return FamilyError(path, 0, "family files include each other too deeply");
+  for (auto include = document.includes.rbegin(); include != document.includes.rend(); ++include) {
+    const auto found = std::ranges::find(BuiltinFiles(), include->file + ".toml", &BuiltinFile::name);
+    if (found == BuiltinFiles().end()) return FamilyError(path, 0, fmt::format("include names \"{}\", which is no built-in family file", Printable(include->file)));
+    CROSSDOCK_ASSIGN_OR_RETURN(FamilyFile base, ReadWithIncludes(found->text, "builtin:" + std::string(found->name), depth + 1));
+    if (include->IsPart()) Prefix(*include, &base);
+    std::vector<std::string> included = {std::string(found->name)};
+    included.insert(included.end(), base.included.begin(), base.included.end());
+    file.included.insert(file.included.begin(), included.begin(), included.end());
+    file = Merge(std::move(base), std::move(file));
   }
-  return FamilyError(path, 0, fmt::format("include names \"{}\", which is no built-in family file", Printable(document.include.file)));
+  return file;
 }
 
 class Checker {
@@ -130,6 +155,14 @@ class Checker {
       if (dialect != "mcore" && dialect != "maxtext") return Bad(0, fmt::format("without names \"{}\", which is no dialect", Printable(dialect)));
     }
     if (!file_.when.empty()) CROSSDOCK_RETURN_IF_ERROR(Readable(file_.when, 0));
+    const auto known = [&](const std::string& name) { return std::find(file_.consumers.begin(), file_.consumers.end(), name) != file_.consumers.end(); };
+    for (const auto& [name, prefixes] : file_.consumer_prefixes) {
+      if (!known(name)) return Bad(0, fmt::format("\"{}\" has prefixes and is none of the consumers", Printable(name)));
+    }
+    for (const Group& group : file_.groups) {
+      if (!group.consumer.empty() && !known(group.consumer)) return Bad(0, fmt::format("a group is for \"{}\", which is none of the consumers", Printable(group.consumer)));
+    }
+    if (!file_.released.empty() && !file_.spellings.contains(file_.released)) return Bad(0, fmt::format("released names \"{}\", which is no spelling", Printable(file_.released)));
     for (const Group& group : file_.groups) CROSSDOCK_RETURN_IF_ERROR(OneGroup(group));
     for (const auto& [name, spelling] : file_.spellings) {
       for (const SpellingRow& row : spelling.rows) CROSSDOCK_RETURN_IF_ERROR(OneSpelling(name, row));
@@ -157,7 +190,7 @@ class Checker {
 
   Status Path(std::string_view path) const {
     const std::size_t mark = path.find('?');
-    if (Trim(path.substr(0, mark)).empty() || path.find("len()") != std::string_view::npos) return Bad(0, "a letter names an empty place");
+    if (Trim(path.substr(0, mark)).empty() || path.find("len()") != std::string_view::npos || path.find("first()") != std::string_view::npos) return Bad(0, "a letter names an empty place");
     return mark == std::string_view::npos ? OkStatus() : Readable(path.substr(mark + 1), 0);
   }
 
@@ -270,6 +303,20 @@ std::vector<FamilyFile> ParseBuiltin() {
 }
 
 }  // namespace
+
+std::string LanguageModel::Within(const std::string& name) const { return Respelled(hub, name); }
+
+std::optional<std::string> LanguageModel::Alone(const std::string& name) const {
+  std::optional<std::string> alone;
+  std::size_t length = 0;
+  for (const auto& [own, within] : hub) {
+    if (!name.starts_with(within) || (alone && within.size() <= length)) continue;
+    alone = own + name.substr(within.size());
+    length = within.size();
+  }
+  if (alone) return Within(*alone) == name ? alone : std::nullopt;
+  return Within(name) == name ? std::optional<std::string>(name) : std::nullopt;
+}
 
 std::string LetterRule::McoreArgument() const {
   const auto places = paths.find("mcore");

@@ -77,6 +77,18 @@ struct Group {
   std::map<std::string, std::string> prefixes;     ///< dialect -> prefix
   std::vector<Row> rows;
   std::vector<CopyRule> copies;                    ///< with the group's index
+  std::string consumer;                            ///< rows only for this one of FamilyFile::consumers; empty: for all
+  bool repeats = false;                            ///< the rows' hub tensors are those of other rows, stored once more
+};
+
+/// A language model as a part of a larger one (`include` with prefixes): its family, and what stands for the start of its hub names.
+struct LanguageModel {
+  std::string family;
+  std::map<std::string, std::string> hub;          ///< "model." -> "model.language_model."; the longest that fits counts
+
+  /// A hub name of the part within the larger model, and back as far as prefixes tell: nothing for what none of them gives.
+  [[nodiscard]] std::string Within(const std::string& name) const;
+  [[nodiscard]] std::optional<std::string> Alone(const std::string& name) const;
 };
 
 struct FamilyFile {
@@ -97,14 +109,20 @@ struct FamilyFile {
   std::map<std::string, std::string> arguments;
   std::vector<std::string> buffers;                ///< patterns (fnmatch) of hub names without gradient: no moments, no masters
   std::vector<std::string> f32_islands;            ///< patterns of hub names that stay F32 when parameters are cast
-  std::map<std::string, Spelling> spellings;       ///< by name; a hub tensor that a spelling does not name is as released
-  /// Where config.json keeps what the text model's letters and conditions read; empty = at the top (family/text_config.h).
-  std::string text_config;
+  std::map<std::string, Spelling> spellings;       ///< by name; a hub tensor that a spelling does not name is as the rows have it
+  std::string released;                            ///< the spelling with rows that is the released one; empty: the rows' own
+  /// Where config.json keeps what the text model's letters and conditions read, the first that is there; empty = at the top
+  /// (family/text_config.h).
+  std::vector<std::string> text_config;
+  std::optional<LanguageModel> language_model;     ///< of a family that includes one as a part
   /// Whose names the mcore column gives, the first by default; empty = Megatron-LM's own.
   std::vector<std::string> consumers;
+  /// Consumer -> prefixes of the mcore column -> its own; the longest that fits counts.
+  std::map<std::string, std::map<std::string, std::string>> consumer_prefixes;
   std::vector<std::string> without;                ///< dialects that have no such model, whatever the rows say
   std::vector<Group> groups;
   std::string text;                                ///< the file as it stands, for `families NAME`
+  std::vector<std::string> included;               ///< built-in files that it starts from, and those that these start from
 
   /// True when [mcore] says this of the family.
   [[nodiscard]] bool States(const std::string& flag, std::string_view value = "true") const;

@@ -35,7 +35,7 @@ class Reader {
   Status TopLevel(const std::string& key, const toml::node& node, FamilyDocument& document) {
     FamilyFile& file = document.file;
     if (key == "family") return Text(node, key, file.name);
-    if (key == "include") return Included(node, document.include);
+    if (key == "include") return Includes(node, document.includes);
     if (key == "model_type") return Text(node, key, file.model_type);
     if (key == "when") return Text(node, key, file.when);
     if (key == "architectures") return Texts(node, key, file.architectures);
@@ -49,8 +49,10 @@ class Reader {
     if (key == "buffers") return Texts(node, key, file.buffers);
     if (key == "f32_islands") return Texts(node, key, file.f32_islands);
     if (key == "spellings") return Spellings(node, file);
-    if (key == "text_config") return Text(node, key, file.text_config);
+    if (key == "released") return Text(node, key, file.released);
+    if (key == "text_config") return Texts(node, key, file.text_config);
     if (key == "consumers") return Texts(node, key, file.consumers);
+    if (key == "consumer_prefixes") return ConsumerPrefixes(node, file);
     if (key == "without") return Texts(node, key, file.without);
     if (key == "group") return Groups(node, file);
     return At(node, fmt::format("\"{}\" is no key of a family file", Printable(key)));
@@ -63,16 +65,42 @@ class Reader {
     return OkStatus();
   }
 
+  Status Includes(const toml::node& node, std::vector<Include>& out) const {
+    const auto* array = node.as_array();
+    if (array == nullptr) return Included(node, out.emplace_back());
+    for (const toml::node& item : *array) CROSSDOCK_RETURN_IF_ERROR(Included(item, out.emplace_back()));
+    return OkStatus();
+  }
+
   /// "qwen2", or { file = "qwen2", mcore = "language_model.", hub = "model.language_model." }.
   Status Included(const toml::node& node, Include& out) const {
     const auto* table = node.as_table();
     if (table == nullptr) return Text(node, "include", out.file);
     for (const auto& [key, value] : *table) {
-      std::string* const place = key.str() == "file" ? &out.file : key.str() == "mcore" ? &out.mcore : key.str() == "hub" ? &out.hub : nullptr;
+      if (key.str() == "hub") {
+        CROSSDOCK_RETURN_IF_ERROR(value.is_table() ? Prefixes(value, out.hub) : Text(value, "hub of include", out.hub["model."]));
+        continue;
+      }
+      std::string* const place = key.str() == "file" ? &out.file : key.str() == "mcore" ? &out.mcore : nullptr;
       if (place == nullptr) return At(value, fmt::format("\"{}\" is no key of include", Printable(key.str())));
       CROSSDOCK_RETURN_IF_ERROR(Text(value, fmt::format("{} of include", key.str()), *place));
     }
     return out.file.empty() ? Status(At(node, "include names no file")) : OkStatus();
+  }
+
+  /// { "model." = "model.language_model." }
+  Status Prefixes(const toml::node& node, std::map<std::string, std::string>& out) const {
+    const auto* table = node.as_table();
+    if (table == nullptr) return At(node, "prefixes are a table");
+    for (const auto& [from, to] : *table) CROSSDOCK_RETURN_IF_ERROR(Text(to, "a prefix", out[std::string(from.str())]));
+    return OkStatus();
+  }
+
+  Status ConsumerPrefixes(const toml::node& node, FamilyFile& file) const {
+    const auto* table = node.as_table();
+    if (table == nullptr) return At(node, "[consumer_prefixes] must be a table");
+    for (const auto& [name, prefixes] : *table) CROSSDOCK_RETURN_IF_ERROR(Prefixes(prefixes, file.consumer_prefixes[std::string(name.str())]));
+    return OkStatus();
   }
 
   /// A string or an array of strings.
@@ -161,8 +189,8 @@ class Reader {
     if (table == nullptr) return At(node, "[spellings] must be a table");
     for (const auto& [name, form] : *table) {
       Spelling& out = file.spellings[std::string(name.str())];
-      if (const auto* prefixes = form.as_table()) {
-        for (const auto& [released, spelled] : *prefixes) CROSSDOCK_RETURN_IF_ERROR(Text(spelled, "a prefix", out.prefixes[std::string(released.str())]));
+      if (form.is_table()) {
+        CROSSDOCK_RETURN_IF_ERROR(Prefixes(form, out.prefixes));
         continue;
       }
       const auto* rows = form.as_array();
@@ -225,6 +253,12 @@ class Reader {
         CROSSDOCK_RETURN_IF_ERROR(Text(node, key, group.prefixes[key]));
       } else if (key == "copies") {
         CROSSDOCK_RETURN_IF_ERROR(Copies(node, group));
+      } else if (key == "consumer") {
+        CROSSDOCK_RETURN_IF_ERROR(Text(node, key, group.consumer));
+      } else if (key == "repeats") {
+        const auto* truth = node.as_boolean();
+        if (truth == nullptr) return At(node, "repeats is true or false");
+        group.repeats = truth->get();
       } else if (key == "rules") {
         const auto* rows = node.as_array();
         if (rows == nullptr) return At(node, "rules must be an array of rows");

@@ -10,16 +10,18 @@
 
 namespace crossdock::family {
 
-/// Another family file that this one starts from, as part of a larger model: what stands before its Megatron names, and instead
-/// of "model." at the start of its hub names.
+/// Another family file that this one starts from. As part of a larger model: what stands before its Megatron names, and instead
+/// of the start of its hub names.
 struct Include {
-  std::string file;         ///< name of another family file, or empty
+  std::string file;                              ///< name of another family file
   std::string mcore;
-  std::string hub = "model.";
+  std::map<std::string, std::string> hub;        ///< "model." -> "model.language_model."
+
+  [[nodiscard]] bool IsPart() const { return !mcore.empty() || !hub.empty(); }
 };
 struct FamilyDocument {
   FamilyFile file;
-  Include include;
+  std::vector<Include> includes;                 ///< in the order of the file; later ones win over earlier ones
 };
 [[nodiscard]] Result<FamilyDocument> ParseFamilyToml(std::string_view text, const std::string& path);
 

@@ -26,15 +26,23 @@ Result<std::optional<std::int64_t>> FromConfig(const std::string& letter, const 
     const std::size_t mark = alternative.find('?');
     std::string path = Trim(std::string_view(alternative).substr(0, mark));
     const bool counted = path.starts_with("len(") && path.ends_with(')');
-    if (counted) path = path.substr(4, path.size() - 5);
+    const bool first = path.starts_with("first(") && path.ends_with(')');
+    if (counted || first) path = path.substr(path.find('(') + 1, path.size() - path.find('(') - 2);
     const Value* value = config.values.FindPath(path);
     if (value == nullptr || value->is_null()) continue;
     if (mark != std::string::npos) {
       CROSSDOCK_ASSIGN_OR_RETURN(const bool counts, EvaluateCondition(std::string_view(alternative).substr(mark + 1), config.values));
       if (!counts) continue;
     }
-    const ValueList* list = counted ? value->as_sequence() : nullptr;
-    const std::optional<std::int64_t> number = list != nullptr ? static_cast<std::int64_t>(list->size()) : counted ? std::nullopt : config.values.GetInt(path);
+    const ValueList* list = value->as_sequence();
+    std::optional<std::int64_t> number;
+    if (counted) {
+      if (list != nullptr) number = static_cast<std::int64_t>(list->size());
+    } else if (first && list != nullptr) {
+      if (!list->empty() && list->front().as_int() != nullptr) number = *list->front().as_int();
+    } else {
+      number = config.values.GetInt(path);
+    }
     const std::int64_t least = LeastOf(rule);
     const std::int64_t most = letter == "layers" ? kMaxIndex : kMaxLetter;
     if (number && *number == 0 && least == 1 && !rule.fallback.empty()) continue;  // as if it were absent

@@ -5,7 +5,10 @@ namespace crossdock::family {
 
 ModelConfig TextConfig(const FamilyFile& family, const ModelConfig& config) {
   if (family.text_config.empty() || config.words != "hf") return config;
-  const Value* part = config.values.Find(family.text_config);
+  const Value* part = nullptr;
+  for (const std::string& name : family.text_config) {
+    if (part == nullptr || part->as_dict() == nullptr) part = config.values.Find(name);
+  }
   if (part == nullptr || part->as_dict() == nullptr) return config;
   ModelConfig out = config;
   constexpr std::string_view kTied = "tie_word_embeddings";

@@ -17,6 +17,7 @@ struct ParallelLayout {
   int pp = 1;
   int ep = 1;                                               ///< expert-parallel ranks: each holds E / ep experts, in order
   int etp = 0;                                              ///< tensor-parallel ranks of an expert; 0: as many as tp
+  int encoder_tp = 0;                                       ///< tensor-parallel ranks of a vision tower; 0: as many as tp
   std::vector<std::int64_t> pipeline_layers;                ///< explicit layers of each stage, or empty
   std::optional<std::int64_t> first_stage_layers;           ///< decoder_first_pipeline_num_layers
   std::optional<std::int64_t> last_stage_layers;            ///< decoder_last_pipeline_num_layers
@@ -28,6 +29,7 @@ struct ParallelLayout {
   bool operator==(const ParallelLayout&) const = default;
 
   [[nodiscard]] int expert_tp() const { return etp > 0 ? etp : tp; }
+  [[nodiscard]] int tower_tp() const { return encoder_tp > 0 ? encoder_tp : tp; }
   /// The rank within its stage that holds tensor part `tensor_rank` of one of `experts` experts. REQUIRES: ep divides them.
   [[nodiscard]] int expert_rank(std::int64_t expert, std::int64_t experts, int tensor_rank) const {
     return static_cast<int>(expert / (experts / ep)) * expert_tp() + tensor_rank;

@@ -120,11 +120,10 @@ Status UseTemplate(Reading* reading, const ReadOptions& options) {
 
 }  // namespace
 
-bool IsEmbedding(std::string_view hub_name) { return hub_name.starts_with("model.") && hub_name.ends_with(".embed_tokens.weight"); }
+std::string HeadOf(const family::FamilyFile& family) { return family.language_model ? family.language_model->Within(std::string(kHead)) : std::string(kHead); }
 
-std::string EmbeddingOf(const family::Binding& binding) {
-  const auto found = std::ranges::find_if(binding.hub, [](const family::HubTensor& tensor) { return IsEmbedding(tensor.name); });
-  return found == binding.hub.end() ? std::string(kEmbedding) : found->name;
+std::string EmbeddingOf(const family::FamilyFile& family) {
+  return family.language_model ? family.language_model->Within(std::string(kEmbedding)) : std::string(kEmbedding);
 }
 
 void AddLeftOut(std::vector<LeftOut>* left, std::string name, std::string reason, std::int64_t bytes) {
@@ -188,7 +187,7 @@ Result<std::vector<std::string>> NamesOfFamily(const Catalog& source, const Read
   CROSSDOCK_ASSIGN_OR_RETURN(const family::FamilyFile* family, ChooseFamily(options, config));
   CROSSDOCK_ASSIGN_OR_RETURN(const family::Model model, family::EvaluateModel(*family, config));
   CROSSDOCK_ASSIGN_OR_RETURN(std::vector<std::string> names, NamesOfAllSpellings(*family, model));
-  if (std::find(names.begin(), names.end(), kHead) == names.end()) names.emplace_back(kHead);
+  if (std::find(names.begin(), names.end(), HeadOf(*family)) == names.end()) names.push_back(HeadOf(*family));
   return names;
 }
 
@@ -270,7 +269,7 @@ Status ClaimParams(Reading* reading) {
 void SortOutRest(Reading* reading, bool allow_unknown) {
   const Catalog& source = *reading->source;
   const bool untied = reading->hub.model.Holds("untied");
-  const std::string head = family::SpelledName(*reading->hub.family, reading->spellings, std::string(kHead));
+  const std::string head = family::SpelledName(*reading->hub.family, reading->spellings, HeadOf(*reading->hub.family));
   for (std::size_t i = 0; i < source.entries.size(); ++i) {
     if (reading->claimed[i]) continue;
     const Entry& entry = source.entries[i];
@@ -280,8 +279,8 @@ void SortOutRest(Reading* reading, bool allow_unknown) {
     if (reason.empty() && !reading->dequantized.empty()) reason = ActivationScaleReason(name);
     if (!reason.empty()) {
       AddLeftOut(&reading->hub.left_out, entry.name, std::string(reason), BytesOf(entry));
-    } else if (name == head && !untied && FindHub(*reading, EmbeddingOf(reading->binding)) >= 0) {
-      reading->hub.tied = TiedPair{FindHub(*reading, EmbeddingOf(reading->binding)), static_cast<std::int32_t>(i)};
+    } else if (name == head && !untied && FindHub(*reading, EmbeddingOf(*reading->hub.family)) >= 0) {
+      reading->hub.tied = TiedPair{FindHub(*reading, EmbeddingOf(*reading->hub.family)), static_cast<std::int32_t>(i)};
       AddLeftOut(&reading->hub.left_out, entry.name, "tied to the embedding, which stands for both", BytesOf(entry));
     } else if (allow_unknown) {
       AddLeftOut(&reading->hub.left_out, entry.name, "no rule of the family names it (--allow unknown-tensors)", BytesOf(entry));

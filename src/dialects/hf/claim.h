@@ -18,10 +18,9 @@ namespace crossdock::dialects::hf {
 
 inline constexpr std::string_view kHead = "lm_head.weight";
 inline constexpr std::string_view kEmbedding = "model.embed_tokens.weight";
-/// kEmbedding, also within a larger model ("model.language_model.embed_tokens.weight").
-[[nodiscard]] bool IsEmbedding(std::string_view hub_name);
-/// The model's embedding as it is bound; kEmbedding where a family has none.
-[[nodiscard]] std::string EmbeddingOf(const family::Binding& binding);
+/// The same within a larger model: "model.language_model.embed_tokens.weight".
+[[nodiscard]] std::string HeadOf(const family::FamilyFile& family);
+[[nodiscard]] std::string EmbeddingOf(const family::FamilyFile& family);
 
 struct Reading {
   const Catalog* source = nullptr;

@@ -113,7 +113,7 @@ void LeaveTiedOptimizer(Reading* reading) {
   if (!reading->hub.tied) return;
   for (const Slot slot : kAllSlots) {
     if (slot == Slot::kParam) continue;
-    const std::int32_t at = reading->source->Find(FullStateName(slot, kHead));
+    const std::int32_t at = reading->source->Find(FullStateName(slot, HeadOf(*reading->hub.family)));
     if (at < 0 || reading->claimed[static_cast<std::size_t>(at)]) continue;
     const Entry& entry = reading->source->entries[static_cast<std::size_t>(at)];
     const auto bytes = ByteSize(entry.dtype, entry.shape);
@@ -123,7 +123,7 @@ void LeaveTiedOptimizer(Reading* reading) {
 }
 
 bool HoldsTiedHead(const Reading& reading) {
-  return !reading.hub.model.Holds("untied") && FindHub(reading, kHead) >= 0;
+  return !reading.hub.model.Holds("untied") && FindHub(reading, HeadOf(*reading.hub.family)) >= 0;
 }
 
 void NameOptimizer(const Value& metadata, HubState* hub) {
@@ -152,7 +152,7 @@ Result<HubState> ReadFullState(const Catalog& source, const ReadOptions& options
   CROSSDOCK_RETURN_IF_ERROR(ClaimParams(&reading));
   CROSSDOCK_RETURN_IF_ERROR(ClaimOptimizer(&reading));
   if (HoldsTiedHead(reading)) {
-    hub.tied = TiedPair{FindHub(reading, EmbeddingOf(reading.binding)), FindHub(reading, kHead)};
+    hub.tied = TiedPair{FindHub(reading, EmbeddingOf(*hub.family)), FindHub(reading, HeadOf(*hub.family))};
     LeaveTiedOptimizer(&reading);
   }
   SortOutRest(&reading, options.allow_unknown_tensors);

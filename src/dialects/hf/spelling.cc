@@ -118,12 +118,14 @@ Result<Spellings> FindSpelling(const family::FamilyFile& family, const family::M
 
 Result<Spellings> SpellingOfNames(const family::FamilyFile& family, const family::Model& model, const std::vector<std::string>& names,
                                   const ShapeLookup& shape_of, const std::string& where) {
-  if (family.spellings.empty() || names.empty()) return Spellings();
+  Spellings released;
+  if (!family.released.empty()) released.push_back(family.released);
+  if (family.spellings.empty() || names.empty()) return released;
   const std::set<std::string_view> known(names.begin(), names.end());
   const auto is_known = [&](const std::string& name) { return known.contains(name); };
   CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates, CandidatesOf(family, model, is_known, shape_of));
   const auto best = std::ranges::max_element(candidates, Farther);
-  if (best->named == 0) return Spellings();
+  if (best->named == 0) return released;
   for (const Candidate& other : candidates) {
     const bool equal = &other != &*best && other.named == best->named && other.fitting == best->fitting;
     if (equal && SameNames(other.binding, best->binding)) return Ambiguous(*best, other, where);

@@ -131,9 +131,9 @@ class Writer {
     const HubTensor& from = options_.params_from_master && master != masters_.end() ? *master->second : tensor;
     CROSSDOCK_RETURN_IF_ERROR(draft_.Add(Key({Value("model"), Value(tensor.name)}), tensor.name, Slot::kParam, from.dtype, from.shape, from.expr, options_));
     const bool tied = !hub_.model.Holds("untied");
-    if (!IsEmbedding(tensor.name) || !tied) return OkStatus();
+    if (tensor.name != EmbeddingOf(*hub_.family) || !tied) return OkStatus();
     // A tied model's state dict names the weight twice, and dcp.load asks for both.
-    return draft_.Add(Key({Value("model"), Value(kHead)}), std::string(kHead), Slot::kParam, from.dtype, from.shape, from.expr, options_);
+    return draft_.Add(Key({Value("model"), Value(HeadOf(*hub_.family))}), HeadOf(*hub_.family), Slot::kParam, from.dtype, from.shape, from.expr, options_);
   }
 
   Status AddOptimizer() {

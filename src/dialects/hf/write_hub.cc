@@ -72,7 +72,7 @@ void NameWhatStays(const HubState& hub, bool masters_used, TargetState* target) 
 bool WantsHeadBesideTied(const HubState& hub, const TargetOptions& options) {
   const bool untied = hub.model.Holds("untied");
   if (untied) return false;
-  return hub.tied || std::find(options.template_order.begin(), options.template_order.end(), kHead) != options.template_order.end();
+  return hub.tied || std::find(options.template_order.begin(), options.template_order.end(), HeadOf(*hub.family)) != options.template_order.end();
 }
 
 /// The names that a template has decide which form its model takes.
@@ -94,6 +94,7 @@ Status AddCopies(const HubState& hub, const TargetOptions& options, const Spelli
     if (one.tensor.slot == Slot::kParam) by_name[one.tensor.name] = &one.tensor;
   }
   for (const HubCopy& copy : hub.copies) {
+    if (copy.name == copy.of) continue;  // the source stores it twice, under one hub name
     const std::string name = family::SpelledName(*hub.family, spellings, copy.name);
     const auto& order = options.template_order;
     const bool listed = std::find(order.begin(), order.end(), name) != order.end();
@@ -214,10 +215,10 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
   draft.family = hub.family;
   for (const auto& [tensor, hub_name] : tensors) {
     CROSSDOCK_RETURN_IF_ERROR(draft.Add(tensor.name, hub_name, Slot::kParam, tensor.dtype, tensor.shape, tensor.expr, options));
-    if (IsEmbedding(hub_name) && WantsHeadBesideTied(hub, options)) {
-      const std::string head(kHead);
+    if (hub_name == EmbeddingOf(*hub.family) && WantsHeadBesideTied(hub, options)) {
+      const std::string head = HeadOf(*hub.family);
       CROSSDOCK_RETURN_IF_ERROR(draft.Add(family::SpelledName(*hub.family, spellings, head), head, Slot::kParam, tensor.dtype, tensor.shape, tensor.expr, options));
-      target.notices.push_back("lm_head.weight is written beside the embedding it is tied to, as the reference has it");
+      target.notices.push_back(head + " is written beside the embedding it is tied to, as the reference has it");
     }
   }
   for (const std::string& name : spellings) target.notices.push_back(fmt::format("the names are spelled as the family's `{}`", name));

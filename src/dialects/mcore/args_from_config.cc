@@ -88,7 +88,8 @@ Status SetRope(const family::FamilyFile& family, const family::Letters& letters,
   args->Set("rope_scaling_factor", Value(8.0));  // Megatron's default
   args->Set("rotary_seq_len_interpolation_factor", Value());
   if (family.States("multi_latent_attention") && SetLatentRope(rope, args)) return OkStatus();
-  if (rope.type == "default") return OkStatus();
+  // "dynamic" stretches the frequencies only beyond max_position_embeddings, which a run of Megatron does not exceed; WriteHub says so.
+  if (rope.type == "default" || rope.type == "dynamic") return OkStatus();
   if (rope.type == "yarn" && family.States("position_embedding_type", "yarn")) {
     SetYarn(rope, args);
     return OkStatus();

@@ -88,7 +88,7 @@ std::string WordOf(const family::FamilyFile& family, const std::string& letter, 
 
 /// The first stored tensor whose shape the two candidates expect differently, and what it says.
 std::string DecidingTensor(const Catalog& catalog, const Inventory& inventory, const family::FamilyFile& family, const Candidate& a, const Candidate& b) {
-  family::BindOptions options = BindOptionsOf(inventory);
+  family::BindOptions options = BindOptionsOf(inventory, family);
   const Result<family::Binding> first = family::Bind(family, a.model, options);
   const Result<family::Binding> second = family::Bind(family, b.model, options);
   if (!first || !second) return {};
@@ -172,6 +172,16 @@ std::int64_t StoredMtpLayers(const Inventory& inventory) {
   return count;
 }
 
+/// Whose names the checkpoint has: the one of the family's consumers with a prefix under which the embedding lies.
+std::string ConsumerOf(const Inventory& inventory, const family::FamilyFile& family) {
+  for (const auto& [consumer, prefixes] : family.consumer_prefixes) {
+    for (const auto& [released, own] : prefixes) {
+      if (inventory.tensors.contains(own + "embedding.word_embeddings.weight")) return consumer;
+    }
+  }
+  return {};
+}
+
 Error NoConfiguration() {
   return MakeError(ErrorCode::kIncomplete, "the checkpoint stores no configuration of its model")
       .WithExpected("arguments in common.pt, run_config.yaml, or hf/config.json")
@@ -180,9 +190,10 @@ Error NoConfiguration() {
 
 }  // namespace
 
-family::BindOptions BindOptionsOf(const Inventory& inventory) {
+family::BindOptions BindOptionsOf(const Inventory& inventory, const family::FamilyFile& family) {
   family::BindOptions options;
   options.dialect = "mcore";
+  options.consumer = ConsumerOf(inventory, family);
   options.stacked_layers = inventory.stacked;
   options.split_gate_up = inventory.split_halves;
   options.stacked_experts = inventory.stacked_experts;
@@ -195,7 +206,7 @@ std::string SettingsBehind(const ChosenConfig& chosen, const Inventory& inventor
   for (const auto& [letter, value] : chosen.model.letters) {
     family::Model doubled = chosen.model;
     doubled.letters[letter] = 2 * value;
-    const Result<family::Binding> binding = family::Bind(*chosen.family, doubled, BindOptionsOf(inventory));
+    const Result<family::Binding> binding = family::Bind(*chosen.family, doubled, BindOptionsOf(inventory, *chosen.family));
     if (!binding) continue;
     const auto found = std::find_if(binding->tensors.begin(), binding->tensors.end(), [&](const auto& t) { return t.name == tensor; });
     if (found == binding->tensors.end() || found->shape.size() != wanted.size() || stored.size() != wanted.size()) continue;

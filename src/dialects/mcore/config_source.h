@@ -30,6 +30,6 @@ struct ChosenConfig {
                                          const Shape& stored);
 
 /// How the inventory's form is bound.
-[[nodiscard]] family::BindOptions BindOptionsOf(const Inventory& inventory);
+[[nodiscard]] family::BindOptions BindOptionsOf(const Inventory& inventory, const family::FamilyFile& family);
 
 }  // namespace crossdock::dialects::mcore

@@ -8,9 +8,13 @@ namespace crossdock::dialects::mcore {
 namespace {
 
 /// Towers that are built of Megatron's own layers; others ("visual.") hold transformers' modules.
-constexpr std::string_view kVision = "vision_model.";
-/// Their blocks and the mergers behind single blocks lie along the first axis.
-constexpr std::string_view kVisionLayers = "vision_model.decoder.";
+bool IsMegatronsOwnTower(std::string_view key) { return key.starts_with("vision_model.") || key.starts_with("encoder_model."); }
+
+/// Their blocks lie along the first axis, and Megatron-Bridge's mergers behind single blocks.
+bool IsStackOfTower(std::string_view key) {
+  return key.starts_with("vision_model.decoder.") || key.starts_with("encoder_model.image_encoder.decoder.layers.") ||
+         key.starts_with("encoder_model.image_encoder.encoder.layers.");
+}
 
 /// Linear layers and norms.
 bool IsTransformerEngine(std::string_view module) {
@@ -41,11 +45,11 @@ std::map<std::string, Value> EmptyExtraStates(const std::vector<Entry>& entries,
   std::map<std::string, Value> objects;
   for (const Entry& entry : entries) {
     const std::string_view key = WithinLanguageModel(entry.name);
-    const bool layered = key.starts_with("decoder.") || key.starts_with("mtp.") || key.starts_with(kVision);
+    const bool layered = key.starts_with("decoder.") || key.starts_with("mtp.") || IsMegatronsOwnTower(key);
     if (ParseTensorKey(entry.name).kind != TensorKey::Kind::kModel || !layered) continue;
     const std::string module = entry.name.substr(0, entry.name.rfind('.'));
     if (!IsTransformerEngine(module)) continue;
-    const bool blocks = entry.name.starts_with(kVisionLayers) && !entry.shape.empty();
+    const bool blocks = IsStackOfTower(entry.name) && !entry.shape.empty();
     const std::int64_t rows = HasLayerAxis(entry.name) ? layers : blocks ? entry.shape[0] : 1;
     const std::int64_t experts = ExpertsOf(entry);
     for (std::int64_t i = 0; i < rows; ++i) {

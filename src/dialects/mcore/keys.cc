@@ -133,11 +133,13 @@ ObjectKind ClassifyObject(std::string_view name) {
 }
 
 std::string_view WithinLanguageModel(std::string_view model_key) {
-  constexpr std::string_view kLanguageModel = "language_model.";
-  return model_key.starts_with(kLanguageModel) ? model_key.substr(kLanguageModel.size()) : model_key;
+  for (const std::string_view prefix : {std::string_view("language_model."), std::string_view("foundation_model.")}) {
+    if (model_key.starts_with(prefix)) return model_key.substr(prefix.size());
+  }
+  return model_key;
 }
 
-bool IsVision(std::string_view model_key) { return model_key.starts_with("vision_model.") || model_key.starts_with("visual."); }
+bool IsVision(std::string_view model_key) { return model_key.starts_with("vision_model.") || model_key.starts_with("visual.") || model_key.starts_with("encoder_model."); }
 
 std::optional<std::int64_t> LayerNumber(std::string_view model_key) {
   model_key = WithinLanguageModel(model_key);

@@ -49,9 +49,10 @@ enum class ObjectKind : std::uint8_t { kExtraState, kRng, kRerun, kCommon, kOpti
 [[nodiscard]] std::string WithOwnLatentNorms(std::string_view name);
 
 /// The key without what stands before a language model that is part of a larger one: "language_model.decoder.x" -> "decoder.x".
-/// (Megatron-Bridge's models, Megatron-LM's LLaVA.) Others stay.
+/// (Megatron-Bridge's models, Megatron-LM's LLaVA; LoongForge's say "foundation_model.".) Others stay.
 [[nodiscard]] std::string_view WithinLanguageModel(std::string_view model_key);
-/// True for what is part of a vision tower or of the projector behind it; the first pipeline stage holds these.
+/// True for what is part of a vision tower or of the projector behind it, or stands with them ("encoder_model.text_encoder."); the
+/// first pipeline stage holds these.
 [[nodiscard]] bool IsVision(std::string_view model_key);
 
 /// The layer number in "decoder.layers.<i>.rest", or nothing. This and the next also for a language model within a larger one.

@@ -28,12 +28,14 @@ class Claims {
  public:
   Claims(const Catalog& catalog, const Inventory& inventory, const ChosenConfig& chosen) : catalog_(catalog), inventory_(inventory), chosen_(chosen) {}
 
-  Result<std::vector<HubTensor>> Run(const family::Binding& binding, const ReadOptions& options, std::vector<LeftOut>* left_out) {
+  /// The tensors; what repeats others goes to `copies`.
+  Result<std::vector<HubTensor>> Run(const family::Binding& binding, const ReadOptions& options, std::vector<LeftOut>* left_out, std::vector<HubCopy>* copies) {
     slots_ = SlotsPresent();
     for (const DialectTensor& tensor : binding.tensors) CROSSDOCK_RETURN_IF_ERROR(One(binding, tensor));
     if (!options.allow_missing_tensors) CROSSDOCK_RETURN_IF_ERROR(ReportMissing());
     CROSSDOCK_RETURN_IF_ERROR(ReportUnknown(options.allow_unknown_tensors, left_out));
     std::sort(hub_.begin(), hub_.end(), [](const HubTensor& a, const HubTensor& b) { return std::tie(a.name, a.slot) < std::tie(b.name, b.slot); });
+    *copies = std::move(repeats_);
     return std::move(hub_);
   }
 
@@ -100,6 +102,10 @@ class Claims {
       if (index < 0) continue;
       const Entry& entry = catalog_.entries[static_cast<std::size_t>(index)];
       CROSSDOCK_RETURN_IF_ERROR(CheckShape(tensor, entry));
+      if (tensor.repeats) {
+        CROSSDOCK_RETURN_IF_ERROR(Repeat(binding, tensor, slot, index));
+        continue;
+      }
       for (const std::int32_t ordinal : tensor.hub) {
         const family::HubTensor& hub = binding.hub[static_cast<std::size_t>(ordinal)];
         Result<Expr> made = Make(inverses.at(ordinal), tensor, hub.shape, slot, index);
@@ -110,7 +116,22 @@ class Claims {
     const bool buffer = std::all_of(tensor.hub.begin(), tensor.hub.end(), [&](std::int32_t ordinal) {
       return family::FitsAny(chosen_.family->buffers, binding.hub[static_cast<std::size_t>(ordinal)].name);
     });
-    return buffer ? OkStatus() : CheckSlots(tensor, stored->second);
+    return buffer || tensor.repeats ? OkStatus() : CheckSlots(tensor, stored->second);
+  }
+
+  /// A tensor that holds another one's values again is compared with it, not carried.
+  Status Repeat(const family::Binding& binding, const DialectTensor& tensor, Slot slot, std::int32_t index) {
+    if (slot != Slot::kParam) {
+      return MakeError(ErrorCode::kUnsupported, "a tensor that repeats another one has optimizer state of its own").WithTensor(tensor.name)
+          .WithHint("--no-optim leaves the optimizer state behind");
+    }
+    const auto original = std::ranges::find_if(binding.tensors, [&](const DialectTensor& other) { return !other.repeats && other.hub == tensor.hub; });
+    if (original == binding.tensors.end()) return OkStatus();
+    const auto stored = Stored(original->name);
+    const std::int32_t entry = stored == inventory_.tensors.end() ? -1 : stored->second[0];
+    const std::string& name = binding.hub[static_cast<std::size_t>(tensor.hub.front())].name;
+    repeats_.push_back({name, name, index, entry});
+    return OkStatus();
   }
 
   Result<Expr> Make(const Expr& inverse, const DialectTensor& tensor, const Shape& hub_shape, Slot slot, std::int32_t index) const {
@@ -181,6 +202,7 @@ class Claims {
   const ChosenConfig& chosen_;
   std::vector<Slot> slots_;
   std::vector<HubTensor> hub_;
+  std::vector<HubCopy> repeats_;
   std::set<std::string> claimed_;
   std::vector<std::string> missing_;
   std::vector<std::string> missing_state_;
@@ -243,11 +265,12 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   CROSSDOCK_ASSIGN_OR_RETURN(ChosenConfig chosen, ChooseConfig(source, options, inventory));
   CROSSDOCK_RETURN_IF_ERROR(CheckHoldsModel(source, inventory));
   CROSSDOCK_RETURN_IF_ERROR(CheckVocabulary(inventory, chosen));
-  CROSSDOCK_ASSIGN_OR_RETURN(const family::Binding binding, family::Bind(*chosen.family, chosen.model, BindOptionsOf(inventory)));
+  const family::BindOptions bind = BindOptionsOf(inventory, *chosen.family);
+  CROSSDOCK_ASSIGN_OR_RETURN(const family::Binding binding, family::Bind(*chosen.family, chosen.model, bind));
 
   HubState hub;
   hub.left_out = std::move(inventory.left_out);
-  CROSSDOCK_ASSIGN_OR_RETURN(hub.tensors, Claims(source, inventory, chosen).Run(binding, options, &hub.left_out));
+  CROSSDOCK_ASSIGN_OR_RETURN(hub.tensors, Claims(source, inventory, chosen).Run(binding, options, &hub.left_out, &hub.copies));
   for (const family::HubTensor& tensor : binding.hub) hub.order.push_back(tensor.name);
   for (const family::HubCopy& copy : binding.copies) hub.copies.push_back({copy.name, CopySource(copy, chosen.model), -1, -1});
   hub.optimizer = OptimizerName(hub.tensors);
@@ -261,6 +284,7 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   hub.extras_words = "mcore";
   hub.layout = ReadLayout(source, args);
   hub.layout.Set("layers", Value(inventory.stacked ? "along the first axis" : "numbered"));
+  if (!chosen.family->consumers.empty()) hub.layout.Set("names", Value(bind.consumer.empty() ? chosen.family->consumers.front() : bind.consumer));
   hub.side_files = HubSideFiles(source);
   hub.load_hint = LoadLine(source.root, source.root, StoredStateOf(source, IsRelease(source)));
   hub.notices = std::move(chosen.notices);

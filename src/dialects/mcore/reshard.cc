@@ -28,6 +28,11 @@ class Resharder {
 
   Result<TargetState> Run() {
     CROSSDOCK_RETURN_IF_ERROR(CheckTensorParallel(Counts(), options_.layout.tp));
+    if (options_.layout.encoder_tp > 0) {
+      return MakeError(ErrorCode::kUnsupported, "Megatron to Megatron keeps a vision tower in whole tensors, which any division loads")
+          .WithFound(fmt::format("--encoder-tp {}", options_.layout.encoder_tp))
+          .WithHint("leave --encoder-tp out");
+    }
     CROSSDOCK_RETURN_IF_ERROR(FindLayers());
     CROSSDOCK_ASSIGN_OR_RETURN(stages_, layout::MakeStageMap(options_.layout, std::max<std::int64_t>(layers_, 1)));
     CROSSDOCK_RETURN_IF_ERROR(CheckBuckets());

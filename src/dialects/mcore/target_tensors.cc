@@ -53,7 +53,7 @@ class Builder {
     for (const DialectTensor& tensor : binding_.tensors) {
       CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<Chunk> chunks, ChunksOf(tensor));
       CROSSDOCK_RETURN_IF_ERROR(AddParam(tensor, chunks));
-      if (!out_.with_optimizer || IsBuffer(tensor)) continue;
+      if (!out_.with_optimizer || IsBuffer(tensor) || tensor.repeats) continue;
       for (const Slot slot : {Slot::kMaster, Slot::kAdamMu, Slot::kAdamNu}) CROSSDOCK_RETURN_IF_ERROR(AddState(tensor, slot, chunks));
     }
     if (!missing_.empty()) {
@@ -229,8 +229,10 @@ class Builder {
     std::vector<Box> first;
     // Norms and biases of all layers of a stage are one chunk: their own would each cost more bytes than they hold.
     const bool by_layer = tensor.shape.size() > 2;
-    for (int rank = 0; rank < options_.layout.tp; ++rank) {
-      Result<std::vector<Box>> boxes = expr::ShardBoxes(tensor.forward, options_.layout.tp, rank);
+    // What repeats the embedding lies with the tower and is cut as the decoder is.
+    const int ranks = IsVision(tensor.name) && !tensor.repeats ? options_.layout.tower_tp() : options_.layout.tp;
+    for (int rank = 0; rank < ranks; ++rank) {
+      Result<std::vector<Box>> boxes = expr::ShardBoxes(tensor.forward, ranks, rank);
       if (!boxes) return std::move(std::move(boxes).error()).WithTensor(tensor.name);
       if (rank == 0) first = *boxes;
       if (rank > 0 && *boxes == first) break;  // replicated: rank 0 writes it

@@ -3,13 +3,16 @@
 
 #include "base/checked_math.h"
 #include "dialects/hf/hub_target.h"
+#include "dialects/hf/rope.h"
 #include "dialects/mcore/common_state.h"
 #include "dialects/mcore/extra_state.h"
+#include "dialects/mcore/keys.h"
 #include "dialects/mcore/load_line.h"
 #include "dialects/mcore/mcore_dialect.h"
 #include "dialects/mcore/target_tensors.h"
 #include "dialects/mcore/target_unit.h"
 #include "dialects/mcore/tensor_parallel.h"
+#include "family/text_config.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 
@@ -101,6 +104,35 @@ Result<std::string> ChooseConsumer(const HubState& hub, const TargetOptions& opt
       .WithExpected(fmt::format("--for {}", fmt::join(known, " or ")));
 }
 
+/// A tower is cut as its trainer cuts it, and only where that says how its optimizer state is called is that written.
+Status CheckTowerLayout(const HubState& hub, const family::Binding& binding, const TargetOptions& options, const std::string& consumer) {
+  const layout::ParallelLayout& layout = options.layout;
+  const bool tower = std::ranges::any_of(binding.tensors, [](const family::DialectTensor& tensor) { return IsVision(tensor.name); });
+  if (layout.encoder_tp > 0 && !tower) {
+    return MakeError(ErrorCode::kUsage, fmt::format("`--encoder-tp` divides a vision tower, which the family {} does not have", hub.family->name)).WithHint("leave --encoder-tp out");
+  }
+  if (consumer != "loongforge") {
+    if (layout.encoder_tp == 0 || layout.encoder_tp == layout.tp) return OkStatus();
+    return MakeError(ErrorCode::kUnsupported, fmt::format("{} cuts a vision tower as it cuts the decoder", consumer))
+        .WithExpected(fmt::format("--encoder-tp {}", layout.tp))
+        .WithFound(fmt::format("--encoder-tp {}", layout.encoder_tp));
+  }
+  if (layout.tp % layout.tower_tp() != 0) {
+    return MakeError(ErrorCode::kUsage, "LoongForge hands the parts of a vision tower to the decoder's tensor-parallel ranks in turn")
+        .WithExpected(fmt::format("--encoder-tp to be a divisor of --tp {}", layout.tp))
+        .WithFound(fmt::format("--encoder-tp {}", layout.encoder_tp));
+  }
+  const auto heads = hub.model.letters.find("vq");
+  if (heads != hub.model.letters.end() && heads->second % layout.tower_tp() != 0) {
+    return MakeError(ErrorCode::kUsage, fmt::format("the {} heads of the vision tower do not divide among {} ranks", heads->second, layout.tower_tp()))
+        .WithHint("choose another --encoder-tp");
+  }
+  const bool state = std::ranges::any_of(hub.tensors, [](const HubTensor& tensor) { return tensor.slot != Slot::kParam && tensor.slot != Slot::kMaster; });
+  if (!state) return OkStatus();
+  return MakeError(ErrorCode::kUnsupported, "the optimizer state of LoongForge's vision-language models is not written by this version")
+      .WithHint("--no-optim leaves it behind; --for megatron-bridge holds it, where the family has that form");
+}
+
 /// ITER/hf/: config.json, tokenizer and what else travels with the model, so that the way back is complete.
 Status AddHfFolder(const HubState& hub, const TargetOptions& options, DType params_dtype, TargetState* target) {
   TargetState folder;
@@ -132,7 +164,9 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
   bind.dialect = "mcore";
   bind.stacked_layers = hub.model.Homogeneous();  // as the run will, whose moe_layer_freq is then a list
   bind.padded_vocab = vocabulary.padded;
+  bind.consumer = consumer;
   CROSSDOCK_ASSIGN_OR_RETURN(const family::Binding binding, family::Bind(*hub.family, hub.model, bind));
+  CROSSDOCK_RETURN_IF_ERROR(CheckTowerLayout(hub, binding, options, consumer));
   CROSSDOCK_ASSIGN_OR_RETURN(TargetTensors tensors, MakeTargetTensors(hub, binding, stages, options));
 
   TargetState target;
@@ -141,6 +175,9 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
   CROSSDOCK_ASSIGN_OR_RETURN(CommonResult common, MakeCommon({&hub, &options, &stages, tensors.params_dtype, vocabulary.size, vocabulary.padded, tensors.with_optimizer, unit.iteration}));
   target.unit_name = unit.name;
   target.notices = std::move(tensors.notices);
+  if (hub.config.words == "hf" && hf::ReadRope(family::TextConfig(*hub.family, hub.config).values).type == "dynamic") {
+    target.notices.push_back("the model's rotary scaling is \"dynamic\": Megatron has none, and its plain frequencies are the model's own up to max_position_embeddings");
+  }
   if (consumer != "megatron-lm") target.notices.push_back(fmt::format("tensor names and cuts are those of {} (--for)", consumer));
   for (std::string& notice : common.notices) target.notices.push_back(std::move(notice));
   if (vocabulary.padded > vocabulary.size) {

@@ -49,7 +49,7 @@ std::string Said(const ConvertOptions& o) {
   out += fmt::format("{}{}{}|{} {} {}|{}{}{}{}|", o.no_optim, o.no_rng, o.require_optim, o.max_shard_bytes, o.memory, o.threads, o.force, o.resume, o.dry_run, o.verify);
   out += fmt::format("{}|{}|{}|{}|{} {}|{}|", o.consumer, number(o.iteration), o.release, o.params_from, number(o.vocab_divisor), number(o.padded_vocab),
                      o.receipt.value_or("-"));
-  out += fmt::format("{}|{}|{}|{}|{} {} {} {}", o.emit_manifest.value_or("-"), o.manifest_only, o.tokenizer.value_or("-"), o.allow, l.ep, l.etp, o.mtp, o.experts);
+  out += fmt::format("{}|{}|{}|{}|{} {} {} {} {}", o.emit_manifest.value_or("-"), o.manifest_only, o.tokenizer.value_or("-"), o.allow, l.ep, l.etp, l.encoder_tp, o.mtp, o.experts);
   return out;
 }
 
@@ -64,7 +64,7 @@ Result<ConvertOptions> Asked(std::vector<std::string> args) {
 const std::map<std::string_view, std::string>& Values() {
   static const std::map<std::string_view, std::string> kValues = {
       {"source", "s"}, {"target", "t"}, {"megatron-path", "p"}, {"hf-path", "h"}, {"hf-model", "m"}, {"to", "dcp"}, {"from", "hf"}, {"saver", "core"},
-      {"loader", "core"}, {"model-size", "qwen2.5-7B"}, {"tokenizer-model", "k"}, {"tp", "2"}, {"pp", "2"}, {"ep", "2"}, {"etp", "4"}, {"mtp", "drop"}, {"experts", "fused"},
+      {"loader", "core"}, {"model-size", "qwen2.5-7B"}, {"tokenizer-model", "k"}, {"tp", "2"}, {"pp", "2"}, {"ep", "2"}, {"etp", "4"}, {"encoder-tp", "2"}, {"mtp", "drop"}, {"experts", "fused"},
       {"pipeline-layers", "3,1"}, {"first-stage-layers", "1"}, {"last-stage-layers", "1"}, {"vpp", "2"}, {"num-layers-per-virtual-pipeline-stage", "1"},
       {"pipeline-layout", "Et|tL"}, {"make-vocab-size-divisible-by", "64"}, {"padded-vocab-size", "2048"}, {"dtype", "fp16"}, {"keep-dtype", "*norm*"},
       {"step", "7"}, {"params-from", "master"}, {"set", "lr=1"}, {"hf-template", "m"}, {"family", "llama"}, {"rules", "r"}, {"for", "megatron-lm@0.19"},

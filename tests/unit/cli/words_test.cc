@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(
         Spelling{"ValueWithEquals", {"--set", "lr=1e-4"}, {"--set=lr=1e-4"}},
         Spelling{"NegativeValue", {"--threads", "-1"}, {"--threads=-1"}},
         Spelling{"NoLoadOptim", {"--no-load-optim"}, {"--no-optim=true"}},
-        Spelling{"OffValuesOfLaterOptions", {"--encoder-tp", "0", "--compression", "none", "--fp8=false"}, {}},
+        Spelling{"OffValuesOfLaterOptions", {"--fp8-strategy", "none", "--compression", "none", "--fp8=false"}, {}},
         Spelling{"MaxTextWords", {"model_name=qwen3", "base_output_directory=out", "save_dtype=bf16"},
                  {"--family=qwen3", "--target=out", "--dtype=bf16"}}),
     [](const auto& row) { return std::string(row.param.name); });
@@ -122,8 +122,8 @@ TEST(Words, RefusesWithTheWholeMessage) {
       "`--tp` needs a value\nhint: `crossdock convert --help` lists the options")));
   EXPECT_THAT(Settle({"convert", "--force=maybe"}), IsError(ErrorCode::kUsage, StrEq(
       "`--force` takes true or false; found `maybe`")));
-  EXPECT_THAT(Settle({"convert", "--encoder-tensor-model-parallel-size", "4"}), IsError(ErrorCode::kUnsupported, StrEq(
-      "`--encoder-tensor-model-parallel-size` is not available in this version; expected `0`, found `4`\n"
+  EXPECT_THAT(Settle({"convert", "--strategy", "block"}), IsError(ErrorCode::kUnsupported, StrEq(
+      "`--strategy` is not available in this version; expected `none`, found `block`\n"
       "hint: leave the option out, or use a version that has it")));
   EXPECT_THAT(Settle({"watch", "a", "b"}), IsError(ErrorCode::kUnsupported, StrEq(
       "`crossdock watch` comes in a later version\nhint: `crossdock --help` lists the commands of this version")));

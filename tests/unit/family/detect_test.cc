@@ -69,6 +69,7 @@ TEST(DetectTest, ByFactsOfAMegatronCheckpoint) {
   EXPECT_EQ(name({.experts = true, .mla = true, .expert_bias = true, .shared_experts = true}), "deepseek_v3");
   EXPECT_EQ(name({.qkv_bias = true, .vision = true}), "qwen2_5_vl");
   EXPECT_EQ(name({.qk_layernorm = true, .vision = true}), "qwen3_vl");
+  EXPECT_EQ(name({.qk_layernorm = true, .experts = true, .vision = true}), "qwen3_vl_moe");
   EXPECT_THAT(name({.experts = true, .expert_bias = true}), HasSubstr("bias of the router"));
   EXPECT_THAT(name({.mla = true}), HasSubstr("multi-latent"));
   EXPECT_THAT(name({.qk_layernorm = true, .qkv_bias = true}), HasSubstr("q/k norms and qkv biases"));

@@ -121,6 +121,11 @@ TEST(FamilyFileTest, BuiltinFamiliesAreSorted) {
 
 TEST(FamilyFileTest, AnIncludedModelCanBeAPart) {
   ASSERT_OK_AND_ASSIGN(const FamilyFile file, ParseFamilyFile("family = \"mine\"\ninclude = { file = \"qwen2\", mcore = \"language_model.\", hub = \"model.text.\" }\n", "mine.toml"));
+  EXPECT_EQ(file.language_model->family, "qwen2");
+  EXPECT_EQ(file.language_model->Within("model.norm.weight"), "model.text.norm.weight");
+  EXPECT_EQ(file.language_model->Alone("model.text.norm.weight"), "model.norm.weight");
+  EXPECT_EQ(file.language_model->Alone("model.norm.weight"), std::nullopt);
+  EXPECT_EQ(file.language_model->Alone("lm_head.weight"), "lm_head.weight");
   const Group& whole = file.groups.at(0);
   EXPECT_EQ(whole.rows.at(0).hub, "model.text.embed_tokens.weight");
   EXPECT_EQ(whole.rows.at(2).hub, "lm_head.weight");

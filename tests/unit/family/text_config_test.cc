@@ -9,7 +9,7 @@ namespace {
 
 FamilyFile Part() {
   FamilyFile family;
-  family.text_config = "text_config";
+  family.text_config = {"text_config", "llm_config"};
   return family;
 }
 
@@ -19,6 +19,8 @@ TEST(TextConfigTest, LiesOverTheTopButForTheTie) {
   EXPECT_EQ(text.values.GetInt("hidden_size"), 2);
   EXPECT_EQ(text.values.GetInt("vocab_size"), 5);
   EXPECT_EQ(text.values.GetBool("tie_word_embeddings"), false);
+  ASSERT_OK_AND_ASSIGN(const Value other, ParseJson(R"({"llm_config": {"hidden_size": 3}})"));
+  EXPECT_EQ(TextConfig(Part(), {"hf", other}).values.GetInt("hidden_size"), 3);
   EXPECT_EQ(TextConfig({}, {"hf", values}).values.GetInt("hidden_size"), 1);
   EXPECT_EQ(TextConfig(Part(), {"mcore", values}).values.GetInt("hidden_size"), 1);
 }
