@@ -21,6 +21,7 @@ Result<Report> RunInspect(const Request& request, const Machine& machine, const 
   CROSSDOCK_ASSIGN_OR_RETURN(options.allow, AllowedThings(request));
   options.json = request.Flag("json");
   options.text = !options.json;
+  options.last = true;
   return Inspect(options, hooks);
 }
 

@@ -13,7 +13,6 @@ namespace {
 
 constexpr std::string_view kSuffix = ".safetensors";
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
-constexpr std::int64_t kMaxIndexBytes = std::int64_t{256} << 20U;
 constexpr std::size_t kSnapshotsShown = 5;
 
 std::string Join(const std::vector<std::string>& names) {

@@ -5,6 +5,7 @@
 /// Threads: functions are independent.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,8 @@
 #include "io/storage.h"
 
 namespace crossdock::formats::safetensors {
+
+inline constexpr std::int64_t kMaxIndexBytes = std::int64_t{256} << 20U;
 
 struct Weights {
   std::string dir;
