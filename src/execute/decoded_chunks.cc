@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -11,6 +12,7 @@ namespace crossdock::execute {
 namespace {
 
 constexpr std::int64_t kPiece = std::int64_t{1} << 20U;  // decoded and written at a time
+constexpr std::size_t kLookAhead = 256;                  // chunks
 
 }  // namespace
 
@@ -29,6 +31,15 @@ DecodedChunks::DecodedChunks(const formats::CheckpointReader& reader, BufferPool
       chunks_.back()->chunk = static_cast<std::int32_t>(c);
     }
   }
+  order_.resize(chunks_.size());
+  std::iota(order_.begin(), order_.end(), 0);
+  std::ranges::stable_sort(order_, {}, [&](std::int32_t number) {
+    const Decoded& d = *chunks_[static_cast<std::size_t>(number)];
+    const Chunk& c = entries[static_cast<std::size_t>(d.entry)].chunks[static_cast<std::size_t>(d.chunk)];
+    return std::pair(c.file, c.bytes.offset);
+  });
+  position_.resize(order_.size());
+  for (std::size_t i = 0; i < order_.size(); ++i) position_[static_cast<std::size_t>(order_[i])] = static_cast<std::int32_t>(i);
 }
 
 DecodedChunks::~DecodedChunks() {
@@ -66,9 +77,11 @@ std::string DecodedChunks::ScratchPath(std::int32_t number) const {
 
 Status DecodedChunks::ReadAt(std::int32_t number, std::int64_t offset, std::span<std::byte> out, const OpenStored& open) {
   Decoded& decoded = *chunks_[static_cast<std::size_t>(number)];
+  while (decoded.decoding && DecodeAhead(number, open)) {
+  }
   {
     const std::lock_guard lock(decoded.mutex);
-    if (decoded.held == 0 && decoded.scratch == nullptr) CROSSDOCK_RETURN_IF_ERROR(Decode(decoded, number, open));
+    if (decoded.held == 0 && decoded.scratch == nullptr) CROSSDOCK_RETURN_IF_ERROR(Decode(decoded, number, open, true));
   }
   // What was decoded stays as it is until the last Release, which comes after this.
   if (decoded.held == 0) return decoded.scratch->ReadAt(offset, out);
@@ -77,30 +90,44 @@ Status DecodedChunks::ReadAt(std::int32_t number, std::int64_t offset, std::span
   return OkStatus();
 }
 
-Status DecodedChunks::Decode(Decoded& decoded, std::int32_t number, const OpenStored& open) {
+bool DecodedChunks::DecodeAhead(std::int32_t number, const OpenStored& open) {
+  const std::size_t from = static_cast<std::size_t>(position_[static_cast<std::size_t>(number)]) + 1;
+  for (std::size_t i = from; i < std::min(order_.size(), from + kLookAhead); ++i) {
+    Decoded& next = *chunks_[static_cast<std::size_t>(order_[i])];
+    if (next.expected == 0) continue;
+    const std::unique_lock lock(next.mutex, std::try_to_lock);
+    if (!lock || next.held != 0 || next.scratch != nullptr) continue;
+    // What is wrong with it is told when somebody needs it.
+    return Decode(next, order_[i], open, false) && next.held != 0;
+  }
+  return false;
+}
+
+Status DecodedChunks::Decode(Decoded& decoded, std::int32_t number, const OpenStored& open, bool may_spool) {
   const Catalog& catalog = reader_.catalog();
   const Entry& entry = catalog.entries[static_cast<std::size_t>(decoded.entry)];
   const Chunk& chunk = entry.chunks[static_cast<std::size_t>(decoded.chunk)];
   const auto decode = [&]() -> Status {
     CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t bytes, ByteSize(entry.dtype, chunk.box.sizes));
-    CROSSDOCK_ASSIGN_OR_RETURN(const auto file, open(chunk.file, chunk.bytes.length));
-    CROSSDOCK_ASSIGN_OR_RETURN(const auto stream, reader_.OpenEncoded(decoded.entry, decoded.chunk, *file));
     CROSSDOCK_ASSIGN_OR_RETURN(std::optional<BufferPool::Lease> room, Room(bytes));
-    if (!room) {
-      CROSSDOCK_RETURN_IF_ERROR(Spool(decoded, number, *stream, bytes));
-    } else {
+    if (!room && !may_spool) return OkStatus();
+    if (room) {
       decoded.memory = std::move(*room);
       decoded.held = decoded.memory.size();
-      if (Status pulled = Pull(*stream, {decoded.memory.data(), static_cast<std::size_t>(bytes)}); !pulled) {
-        Forget(decoded);
-        return pulled;
-      }
     }
+    CROSSDOCK_ASSIGN_OR_RETURN(const auto file, open(chunk.file, chunk.bytes.length));
+    CROSSDOCK_ASSIGN_OR_RETURN(const auto stream, reader_.OpenEncoded(decoded.entry, decoded.chunk, *file));
+    CROSSDOCK_RETURN_IF_ERROR(decoded.held != 0 ? Pull(*stream, {decoded.memory.data(), static_cast<std::size_t>(bytes)})
+                                                : Spool(decoded, number, *stream, bytes));
     file->DropCache(chunk.bytes.offset, chunk.bytes.length);
     return OkStatus();
   };
+  decoded.decoding = true;
   Status done = decode();
+  decoded.decoding = false;
   if (done) return done;
+  if (decoded.held == 0) (void)io::RemoveFileIfPresent(storage_, ScratchPath(number));
+  Forget(decoded);
   Error error = std::move(done).error();
   if (error.tensor.empty()) error.tensor = entry.name;
   return error;

@@ -3,7 +3,8 @@
 /// all tasks that read them. Where memory has room a decoded chunk is kept whole until its last task is done; else it goes,
 /// as a stream, to a scratch file `.crossdock-decoded-N` in the staging directory, which is removed after the last task.
 /// Invariants: memory kept is part of the pool's and never more than asked for; nobody waits for memory here, so that tasks
-/// which wait for theirs always get it. A chunk is decoded by one worker while others that need it wait for that.
+/// which wait for theirs always get it. A chunk is decoded by one worker; others that need it meanwhile decode those that lie behind
+/// it, as far as memory has room, so that chunks are decoded on all cores.
 /// Errors: those of the reader's ElementStream, kNoSpace for a scratch file, kCancelled. Threads: all members, once all is expected.
 #pragma once
 
@@ -45,12 +46,16 @@ class DecodedChunks {
   struct Decoded {
     std::int32_t entry = 0, chunk = 0;
     std::atomic<std::int64_t> expected = 0;
+    std::atomic<bool> decoding = false;
     std::mutex mutex;  ///< guards what follows; held while it is decoded
     BufferPool::Lease memory;
     std::int64_t held = 0;  ///< bytes of `memory`
     std::unique_ptr<io::ReadFile> scratch;
   };
-  [[nodiscard]] Status Decode(Decoded& decoded, std::int32_t number, const OpenStored& open);
+  /// Without `may_spool` nothing is done where memory has no room. REQUIRES: the chunk's mutex is held.
+  [[nodiscard]] Status Decode(Decoded& decoded, std::int32_t number, const OpenStored& open, bool may_spool);
+  /// Decodes one chunk that comes after `number`; false when there is none to be had.
+  [[nodiscard]] bool DecodeAhead(std::int32_t number, const OpenStored& open);
   /// Fills `out`, looking at `stopped` now and then.
   [[nodiscard]] Status Pull(formats::ElementStream& stream, std::span<std::byte> out) const;
   /// Memory for a decoded chunk, or nothing when it has to go to a file.
@@ -67,6 +72,7 @@ class DecodedChunks {
   const std::function<bool()> stopped_;
   std::vector<std::int32_t> first_;  ///< of each entry: the number of its first chunk, -1 when none is encoded
   std::vector<std::unique_ptr<Decoded>> chunks_;
+  std::vector<std::int32_t> order_, position_;  ///< the chunks by their places in files; where each stands among them
   std::atomic<std::int64_t> held_ = 0;
 };
 

@@ -2,6 +2,7 @@
 #include "plan/planner.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -70,6 +71,24 @@ Result<Tables> CutAll(const Catalog& source, const Catalog& target, std::span<co
   return tables;
 }
 
+/// The size of all encoded chunks that are read, when they are decoded.
+std::int64_t DecodedBytes(const Catalog& source, const std::vector<Task>& tasks) {
+  std::set<std::pair<std::int32_t, std::int32_t>> chunks;
+  for (const Task& task : tasks) {
+    for (const Read& read : task.reads) {
+      const Chunk& chunk = source.entries[static_cast<std::size_t>(read.entry)].chunks[static_cast<std::size_t>(read.chunk)];
+      if (chunk.encoding == ChunkEncoding::kEncoded) chunks.emplace(read.entry, read.chunk);
+    }
+  }
+  std::int64_t bytes = 0;
+  for (const auto& [entry, chunk] : chunks) {
+    const Entry& e = source.entries[static_cast<std::size_t>(entry)];
+    const auto size = ByteSize(e.dtype, e.chunks[static_cast<std::size_t>(chunk)].box.sizes);
+    bytes = CheckedAdd(bytes, size ? *size : 0).value_or(bytes);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Result<Plan> MakePlan(const Catalog& source, const Catalog& target, std::span<const expr::Expr> exprs,
@@ -90,8 +109,10 @@ Result<Plan> MakePlan(const Catalog& source, const Catalog& target, std::span<co
     for (const Read& r : t.reads) plan.bytes_read += r.bytes;
     for (const Output& o : t.outputs) plan.bytes_written += o.bytes;
   }
-  // Buffers of all threads, but never more than the budget leaves: the executor runs fewer tasks rather than exceed it.
-  const std::int64_t wanted = CheckedMul(tables.largest_task, std::max(options.threads, 1)).value_or(options.memory);
+  // Buffers of all threads and decoded chunks, but never more than the budget leaves: the executor runs fewer tasks, and lets
+  // chunks go to a file, rather than exceed it.
+  const std::int64_t buffers = CheckedMul(tables.largest_task, std::max(options.threads, 1)).value_or(options.memory);
+  const std::int64_t wanted = CheckedAdd(buffers, DecodedBytes(source, plan.tasks)).value_or(options.memory);
   const std::int64_t held = tables.catalogs + tables.tasks;
   plan.peak_memory = held + std::min(wanted, options.memory - held);
   plan.task_bytes = std::max(plan.task_bytes, tables.largest_task);

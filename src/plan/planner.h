@@ -27,7 +27,7 @@ struct PlanOptions {
 /// its entry differ; a leaf's shape or dtype differs from the source entry; target chunks do not cover their entry;
 /// memory too small for the smallest tile (kUsage, with the least that would do).
 /// The cut into tasks, and the hash, depend on `memory` (below 256 MiB) and never on `threads`: see tiles.h.
-/// peak_memory = catalogs and plan + min(threads x largest task, what the budget leaves); a library's own tables, the
+/// peak_memory = catalogs and plan + min(threads x largest task + decoded chunks, what the budget leaves); a library's own tables, the
 /// program and the page cache are not in it.
 /// Threads: pure.
 [[nodiscard]] Result<Plan> MakePlan(const Catalog& source, const Catalog& target, std::span<const expr::Expr> exprs,

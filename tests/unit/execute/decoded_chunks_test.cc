@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "execute/decoded_chunks.h"
 
+#include <chrono>
+#include <semaphore>
+#include <thread>
+
 #include "io/memory_storage.h"
 #include "result_matchers.h"
 #include "unit/execute/encoded_reader.h"
@@ -97,6 +101,12 @@ TEST_F(DecodedChunksTest, ARunThatEndsEarlyLeavesNoScratchFile) {
   EXPECT_TRUE(storage_.Files("/out").empty());
 }
 
+TEST_F(DecodedChunksTest, DamageLeavesNoScratchFile) {
+  Make(0, true);
+  ASSERT_THAT(Read(0, 10), IsError(ErrorCode::kCorrupt, HasSubstr("complement")));
+  EXPECT_TRUE(storage_.Files("/out").empty());
+}
+
 TEST_F(DecodedChunksTest, DamageNamesTheTensorAndKeepsNoMemory) {
   Make(4 << 20, true);
   const auto read = Read(0, 10);
@@ -104,6 +114,57 @@ TEST_F(DecodedChunksTest, DamageNamesTheTensorAndKeepsNoMemory) {
   EXPECT_EQ(read.error().tensor, "w");
   ASSERT_OK_AND_ASSIGN(const auto rest, pool_.TryTake(16 << 20));
   EXPECT_TRUE(rest.has_value());
+}
+
+/// Three chunks; the first is being decoded while a second worker asks for it.
+TEST(DecodedChunks, AWorkerThatHasToWaitDecodesWhatComesNext) {
+  for (const std::int64_t kept : {3 << 20, 1 << 20}) {
+    io::MemoryStorage storage;
+    Catalog catalog;
+    catalog.root = "/s";
+    Entry entry{"w", Slot::kParam, DType::kU8, {3 << 20}, {}};
+    for (std::int64_t c = 0; c < 3; ++c) entry.chunks.push_back({Box{{c << 20}, {1 << 20}}, 0, {c << 21, 2 << 20}, ChunkEncoding::kEncoded, 0});
+    catalog.entries.push_back(entry);
+    catalog.files.push_back({"data", {}});
+    ASSERT_THAT(storage.MakeDir("/s"), IsOk());
+    ASSERT_THAT(io::WriteSmallFile(storage, "/s/data", EncodedReader::Encode(Content(3 << 20))), IsOk());
+    EncodedReader reader(std::move(catalog));
+    std::binary_semaphore begun(0), go_on(0);
+    std::atomic<int> ahead = 0;
+    reader.before_open = [&](std::int32_t chunk) {
+      if (chunk != 0) {
+        ++ahead;
+        return;
+      }
+      begun.release();
+      go_on.acquire();
+    };
+    BufferPool pool(16 << 20);
+    DecodedChunks decoded(reader, pool, kept, storage, "/out", [] { return false; });
+    for (std::int32_t c = 0; c < 3; ++c) decoded.Expect(c);
+    const auto open = [&](std::int32_t, std::int64_t) -> Result<std::shared_ptr<const io::ReadFile>> {
+      CROSSDOCK_ASSIGN_OR_RETURN(auto opened, storage.OpenRead("/s/data"));
+      return std::shared_ptr<const io::ReadFile>(std::move(opened));
+    };
+    const auto read_first = [&] {
+      std::string out(10, '\0');
+      EXPECT_THAT(decoded.ReadAt(0, 5, std::as_writable_bytes(std::span(out)), open), IsOk());
+      EXPECT_EQ(out, Content(15).substr(5));
+    };
+    std::jthread first(read_first);
+    begun.acquire();
+    std::jthread second(read_first);
+    // With room for all, the second takes both others; with room for one chunk alone, none.
+    const int wanted = kept == 3 << 20 ? 2 : 0;
+    for (int i = 0; i < 5000 && ahead < wanted; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(ahead, wanted);
+    go_on.release();
+    first.join();
+    second.join();
+    for (std::int32_t c = 0; c < 3; ++c) EXPECT_THAT(decoded.Release(c), IsOk());
+    ASSERT_OK_AND_ASSIGN(const auto rest, pool.TryTake(16 << 20));
+    EXPECT_TRUE(rest.has_value());
+  }
 }
 
 TEST_F(DecodedChunksTest, StopsInTheMiddle) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,10 +30,12 @@ class EncodedReader final : public formats::CheckpointReader {
   Result<Value> LoadObject(const ObjectRef&) const override { return MakeError(ErrorCode::kUnsupported, "no objects here"); }
   Result<std::unique_ptr<formats::ElementStream>> OpenEncoded(std::int32_t entry, std::int32_t chunk, const io::ReadFile& file) const override {
     ++opened_;
+    if (before_open) before_open(chunk);
     const Chunk& c = catalog_.entries[static_cast<std::size_t>(entry)].chunks[static_cast<std::size_t>(chunk)];
     return std::unique_ptr<formats::ElementStream>(std::make_unique<Stream>(file, c.bytes.offset));
   }
   [[nodiscard]] int opened() const { return opened_; }
+  std::function<void(std::int32_t chunk)> before_open;  ///< called with the number of each chunk that is opened
 
  private:
   class Stream final : public formats::ElementStream {

@@ -220,6 +220,22 @@ TEST(MakePlan, DoesNotDependOnThreads) {
   EXPECT_EQ(one.task_bytes, std::int64_t{512} << 10U);
 }
 
+TEST(MakePlan, ExpectsDecodedChunksInMemoryAsFarAsThereIsRoom) {
+  MemoryCheckpoint source = Filled({MakeEntry("w", DType::kF32, {1024, 600})}, 1);
+  MemoryCheckpoint target = Place({MakeEntry("w", DType::kF32, {1024, 600})});
+  const std::vector<expr::Expr> exprs = {LeafOf(source, 0)};
+  PlanOptions options;
+  options.memory = std::int64_t{8} << 20U;
+  ASSERT_OK_AND_ASSIGN(const Plan plain, MakePlan(source.catalog, target.catalog, exprs, options));
+  source.catalog.entries[0].chunks[0].encoding = ChunkEncoding::kEncoded;
+  source.catalog.entries[0].chunks[0].bytes.length = 1000;
+  ASSERT_OK_AND_ASSIGN(const Plan encoded, MakePlan(source.catalog, target.catalog, exprs, options));
+  EXPECT_EQ(encoded.peak_memory, plain.peak_memory + 1024 * 600 * 4);
+  options.memory = std::int64_t{2} << 20U;
+  ASSERT_OK_AND_ASSIGN(const Plan small, MakePlan(source.catalog, target.catalog, exprs, options));
+  EXPECT_EQ(small.peak_memory, options.memory);
+}
+
 TEST(MakePlan, ChangesItsHashWithEverythingThatDecidesTheOutput) {
   const MemoryCheckpoint source = Filled({MakeEntry("w", DType::kF32, {8, 8})}, 1);
   MemoryCheckpoint target = Place({MakeEntry("w", DType::kF32, {8, 8})});
