@@ -86,14 +86,14 @@ TEST(ZarrJson, DTypesHaveOneNameEach) {
   EXPECT_EQ(Zarr3Name(DType::kF4), std::nullopt);
 }
 
-struct BrokenCase {
+struct BrokenJson {
   const char* name;
   std::string from, to;
   ErrorCode code;
   const char* says;
 };
-void PrintTo(const BrokenCase& c, std::ostream* out) { *out << c.name; }
-class ZarrJsonBroken : public ::testing::TestWithParam<BrokenCase> {};
+void PrintTo(const BrokenJson& c, std::ostream* out) { *out << c.name; }
+class ZarrJsonBroken : public ::testing::TestWithParam<BrokenJson> {};
 
 TEST_P(ZarrJsonBroken, IsRefusedByName) {
   EXPECT_THAT(ParseZarrJson(Json(GetParam().from, GetParam().to)), IsError(GetParam().code, HasSubstr(GetParam().says)));
@@ -104,23 +104,23 @@ constexpr auto kUnsupported = ErrorCode::kUnsupported;
 INSTANTIATE_TEST_SUITE_P(
     All, ZarrJsonBroken,
     ::testing::Values(
-        BrokenCase{"no_version", ",\"zarr_format\":3", "", kCorrupt, "zarr_format"}, BrokenCase{"version", "\"zarr_format\":3", "\"zarr_format\":4", kUnsupported, "zarr_format 3"},
-        BrokenCase{"group", "\"array\"", "\"group\"", kCorrupt, "node_type"}, BrokenCase{"grid", "\"regular\"", "\"rectilinear\"", kUnsupported, "rectilinear"},
-        BrokenCase{"no_grid", "\"chunk_grid\"", "\"chunk_grit\"", kUnsupported, "chunk_grit"}, BrokenCase{"keys", "{\"name\":\"default\"}", "{\"name\":\"fanout\"}", kUnsupported, "fanout"},
-        BrokenCase{"separator", "{\"name\":\"default\"}", "{\"name\":\"default\",\"configuration\":{\"separator\":\"-\"}}", kCorrupt, "separator"},
-        BrokenCase{"type", "bfloat16", "float4", kUnsupported, "data_type float4"}, BrokenCase{"type_object", "\"bfloat16\"", "{\"name\":\"datetime64\"}", kUnsupported, "datetime64"},
-        BrokenCase{"codec", "\"zstd\"", "\"lzma\"", kUnsupported, "codec lzma"}, BrokenCase{"big_endian", "little", "big", kUnsupported, "big-endian"},
-        BrokenCase{"no_endian", "\"configuration\":{\"endian\":\"little\"},", "", kCorrupt, "endian"},
-        BrokenCase{"transposed", "{\"configuration\":{\"endian\":\"little\"},\"name\":\"bytes\"},", "{\"name\":\"transpose\",\"configuration\":{\"order\":[1,0]}},{\"configuration\":{\"endian\":\"little\"},\"name\":\"bytes\"},", kUnsupported, "permuted"},
-        BrokenCase{"after_shards", "\"name\":\"sharding_indexed\"}", "\"name\":\"sharding_indexed\"},{\"name\":\"crc32c\"}", kUnsupported, "shards are encoded"},
-        BrokenCase{"compressed_index", "{\"name\":\"crc32c\"}", "{\"name\":\"zstd\"}", kUnsupported, "index of a shard"},
-        BrokenCase{"inner_does_not_divide", "{\"chunk_shape\":[4,4],\"codecs\"", "{\"chunk_shape\":[4,3],\"codecs\"", kCorrupt, "divide"},
-        BrokenCase{"inner_rank", "{\"chunk_shape\":[4,4],\"codecs\"", "{\"chunk_shape\":[4],\"codecs\"", kCorrupt, "divide"},
-        BrokenCase{"index_location", "\"index_codecs\"", "\"index_location\":\"middle\",\"index_codecs\"", kCorrupt, "index_location"},
-        BrokenCase{"no_fill", "\"fill_value\":0.0,", "", kCorrupt, "fill_value"}, BrokenCase{"negative", "[8,6]", "[8,-6]", kCorrupt, "shape"},
-        BrokenCase{"overflow", "[8,6]", "[4294967296,4294967296]", kCorrupt, ""}, BrokenCase{"rank", "[8,6]", "[8]", kCorrupt, "number of axes"},
-        BrokenCase{"must_understand", "\"shape\"", "\"secret\":{\"name\":\"x\"},\"shape\"", kUnsupported, "found secret"},
-        BrokenCase{"transformers", "\"shape\"", "\"storage_transformers\":[{\"name\":\"x\"}],\"shape\"", kUnsupported, "storage_transformers"}),
+        BrokenJson{"no_version", ",\"zarr_format\":3", "", kCorrupt, "zarr_format"}, BrokenJson{"version", "\"zarr_format\":3", "\"zarr_format\":4", kUnsupported, "zarr_format 3"},
+        BrokenJson{"group", "\"array\"", "\"group\"", kCorrupt, "node_type"}, BrokenJson{"grid", "\"regular\"", "\"rectilinear\"", kUnsupported, "rectilinear"},
+        BrokenJson{"no_grid", "\"chunk_grid\"", "\"chunk_grit\"", kUnsupported, "chunk_grit"}, BrokenJson{"keys", "{\"name\":\"default\"}", "{\"name\":\"fanout\"}", kUnsupported, "fanout"},
+        BrokenJson{"separator", "{\"name\":\"default\"}", "{\"name\":\"default\",\"configuration\":{\"separator\":\"-\"}}", kCorrupt, "separator"},
+        BrokenJson{"type", "bfloat16", "float4", kUnsupported, "data_type float4"}, BrokenJson{"type_object", "\"bfloat16\"", "{\"name\":\"datetime64\"}", kUnsupported, "datetime64"},
+        BrokenJson{"codec", "\"zstd\"", "\"lzma\"", kUnsupported, "codec lzma"}, BrokenJson{"big_endian", "little", "big", kUnsupported, "big-endian"},
+        BrokenJson{"no_endian", "\"configuration\":{\"endian\":\"little\"},", "", kCorrupt, "endian"},
+        BrokenJson{"transposed", "{\"configuration\":{\"endian\":\"little\"},\"name\":\"bytes\"},", "{\"name\":\"transpose\",\"configuration\":{\"order\":[1,0]}},{\"configuration\":{\"endian\":\"little\"},\"name\":\"bytes\"},", kUnsupported, "permuted"},
+        BrokenJson{"after_shards", "\"name\":\"sharding_indexed\"}", "\"name\":\"sharding_indexed\"},{\"name\":\"crc32c\"}", kUnsupported, "shards are encoded"},
+        BrokenJson{"compressed_index", "{\"name\":\"crc32c\"}", "{\"name\":\"zstd\"}", kUnsupported, "index of a shard"},
+        BrokenJson{"inner_does_not_divide", "{\"chunk_shape\":[4,4],\"codecs\"", "{\"chunk_shape\":[4,3],\"codecs\"", kCorrupt, "divide"},
+        BrokenJson{"inner_rank", "{\"chunk_shape\":[4,4],\"codecs\"", "{\"chunk_shape\":[4],\"codecs\"", kCorrupt, "divide"},
+        BrokenJson{"index_location", "\"index_codecs\"", "\"index_location\":\"middle\",\"index_codecs\"", kCorrupt, "index_location"},
+        BrokenJson{"no_fill", "\"fill_value\":0.0,", "", kCorrupt, "fill_value"}, BrokenJson{"negative", "[8,6]", "[8,-6]", kCorrupt, "shape"},
+        BrokenJson{"overflow", "[8,6]", "[4294967296,4294967296]", kCorrupt, ""}, BrokenJson{"rank", "[8,6]", "[8]", kCorrupt, "number of axes"},
+        BrokenJson{"must_understand", "\"shape\"", "\"secret\":{\"name\":\"x\"},\"shape\"", kUnsupported, "found secret"},
+        BrokenJson{"transformers", "\"shape\"", "\"storage_transformers\":[{\"name\":\"x\"}],\"shape\"", kUnsupported, "storage_transformers"}),
     [](const auto& row) { return row.param.name; });
 
 TEST(ZarrJson, SkipsWhatNeedNotBeUnderstood) {
