@@ -26,7 +26,7 @@ ALLOWED = {
     "formats/torch_bin": ["tensor", "io", "formats/format", "formats/safetensors", "formats/torch_zip"],
     "formats/zarr": ["tensor", "io", "formats/format", "formats/dcp"],
     "formats/ocdbt": ["tensor", "io"],
-    "formats/orbax": ["tensor", "io", "formats/format", "formats/ocdbt", "formats/zarr"],
+    "formats/orbax": ["tensor", "io", "formats/format", "formats/dcp", "formats/ocdbt", "formats/zarr"],
     "formats/format": ["tensor", "io"],
     "formats": ["tensor", "io", "formats/format", "formats/safetensors", "formats/dcp", "formats/mp_rank", "formats/torch_bin", "formats/torch_zip", "formats/zarr", "formats/orbax"],
     "family": ["expr"],

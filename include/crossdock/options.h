@@ -77,6 +77,9 @@ struct ConvertOptions {
   std::string experts;                             ///< how HF experts are stored: "single", "fused", a spelling's name; "": see cli
   std::optional<std::int64_t> vocab_divisor;       ///< absent: a Megatron source's padding where TP divides it, else 128
   std::optional<std::int64_t> padded_vocab;
+  std::optional<bool> scan_layers;                 ///< MaxText: layers along an axis; absent: yes
+  std::optional<int> scan_axis;                    ///< MaxText's param_scan_axis, of either end; absent: 1, of a source what its shapes say
+  std::optional<std::string> opt_type;             ///< MaxText's optimizer: "adamw", "adam_pax", "muon"; absent: as the source's
   std::optional<std::string> receipt;
   std::optional<std::string> emit_manifest;
   bool manifest_only = false;

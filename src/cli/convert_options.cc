@@ -165,6 +165,17 @@ Status FillState(const Request& request, ConvertOptions* options) {
   CROSSDOCK_RETURN_IF_ERROR(Get(request, "experts", Verbatim, &options->experts));
   CROSSDOCK_RETURN_IF_ERROR(Get(request, "make-vocab-size-divisible-by", IntFrom(1, 1 << 30), &options->vocab_divisor));
   CROSSDOCK_RETURN_IF_ERROR(Get(request, "padded-vocab-size", IntFrom(1), &options->padded_vocab));
+  const bool scanned = request.values.contains("scan-layers");
+  if (scanned) options->scan_layers = request.Flag("scan-layers");
+  if (request.Flag("no-scan-layers")) {
+    if (scanned && *options->scan_layers) return MakeError(ErrorCode::kUsage, "`--scan-layers` and `--no-scan-layers` contradict each other");
+    options->scan_layers = false;
+  }
+  std::optional<std::int64_t> axis;
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "scan-axis", IntFrom(0, 3), &axis));
+  if (axis) options->scan_axis = static_cast<int>(*axis);
+  const auto type = [](std::string_view name, const std::string& text) { return ParseChoice(name, text, "adamw adam_pax muon adam"); };
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "opt-type", type, &options->opt_type));
   options->no_optim = request.Flag("no-optim");
   options->no_rng = request.Flag("no-rng");
   options->require_optim = request.Flag("require-optim");

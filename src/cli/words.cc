@@ -113,7 +113,6 @@ class Pass {
           .WithHint(HelpHint(*out_.command));
     }
     CROSSDOCK_ASSIGN_OR_RETURN(std::string settled, SettleValue(*spec, shown, std::move(value)));
-    if (spec->name == "scan-layers" && spelling.starts_with("no")) settled = settled == "true" ? "false" : "true";
     return Emit(*spec, shown, settled);
   }
 

@@ -16,6 +16,8 @@ SourceRequest RequestOf(const ConvertOptions& options) {
   request.family = options.family;
   request.rules = options.rules;
   request.hf_template = options.hf_template;
+  request.set_args = options.set_args;
+  request.scan_axis = options.scan_axis;
   request.no_optim = options.no_optim;
   request.drop_mtp = options.mtp == "drop";
   request.allow = options.allow;

@@ -24,8 +24,9 @@ std::set<std::string> DialectsOf(const family::FamilyFile& file) {
   std::set<std::string> out = {"hf"};
   for (const family::Group& group : file.groups) {
     for (const family::Row& row : group.rows) {
-      const auto mcore = row.targets.find("mcore");
-      if (mcore != row.targets.end() && mcore->second.name != "-") out.insert("mcore");
+      for (const auto& [dialect, target] : row.targets) {
+        if (target.name != "-" && std::ranges::find(file.without, dialect) == file.without.end()) out.insert(dialect);
+      }
     }
   }
   return out;
@@ -73,14 +74,14 @@ Result<Report> Families(const std::string& name, const std::optional<std::string
   Value list = Value::MakeList();
   std::size_t width = 12;
   for (const family::FamilyFile* listed : files) width = std::max(width, listed->name.size());
-  report.text = fmt::format("{:<{}} {:<12} {}\n", "family", width, "dialects", "architectures");
+  report.text = fmt::format("{:<{}} {:<19} {}\n", "family", width, "dialects", "architectures");
   bool found = false;
   std::vector<std::string_view> known;
   for (const family::FamilyFile* listed : files) {
     const family::FamilyFile& file = *listed;
     known.emplace_back(file.name);
     const std::set<std::string> dialects = DialectsOf(file);
-    report.text += fmt::format("{:<{}} {:<12} {}\n", file.name, width, fmt::format("{}", fmt::join(dialects, ", ")),
+    report.text += fmt::format("{:<{}} {:<19} {}\n", file.name, width, fmt::format("{}", fmt::join(dialects, ", ")),
                                fmt::join(file.architectures, ", "));
     list.mutable_sequence()->push_back(Describe(file));
     if (file.name != name) continue;

@@ -90,10 +90,14 @@ Result<std::int64_t> CountAgain(const Catalog& placed, const Catalog& read, cons
       return differs(entry.name, expected, fmt::format("{} {}", DTypeName(other.dtype), ToString(other.shape)));
     }
   }
-  if (read.entries.size() != placed.entries.size()) {
+  // Values that the target was given are no entries of the plan; a reader lists the arrays that hold them.
+  const auto scalars = placed.objects.find("scalars");
+  const auto given = [&](const Entry& entry) { return scalars != placed.objects.end() && scalars->second.Find(entry.name) != nullptr; };
+  const auto values = static_cast<std::size_t>(std::ranges::count_if(read.entries, given));
+  if (read.entries.size() != placed.entries.size() + values) {
     return differs("", fmt::format("{} tensors", placed.entries.size()), fmt::format("{}", read.entries.size()));
   }
-  return static_cast<std::int64_t>(read.entries.size());
+  return static_cast<std::int64_t>(placed.entries.size());
 }
 
 /// Masters that the target makes of the parameters, where the source has moments but no masters.

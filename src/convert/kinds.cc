@@ -20,7 +20,7 @@ constexpr std::array kKinds = {
     KindSpec{Kind::kMegatronLegacy, "mp_rank", "mcore", "Megatron legacy, per-rank files", true, true},
     KindSpec{Kind::kMegatronZarr, "zarr", "mcore", "Megatron's retired zarr format", true, false},
     KindSpec{Kind::kDcp, "dcp", "hf", "plain PyTorch DCP of a Hugging Face model", true, true},
-    KindSpec{Kind::kMaxText, "orbax", "maxtext", "MaxText Orbax checkpoint", false, false},
+    KindSpec{Kind::kMaxText, "orbax", "maxtext", "MaxText Orbax checkpoint", true, true},
     KindSpec{Kind::kTunix, "orbax", "tunix", "Tunix post-training checkpoint", false, false},
 };
 
@@ -75,6 +75,6 @@ bool IsMegatron(Kind kind) { return SpecOf(kind).dialect == "mcore"; }
 
 bool HoldsOptimizer(Kind kind) { return kind != Kind::kHf; }
 
-bool HoldsMasters(Kind kind) { return kind != Kind::kHf && kind != Kind::kDcp; }
+bool HoldsMasters(Kind kind) { return kind != Kind::kHf && kind != Kind::kDcp && kind != Kind::kMaxText; }
 
 }  // namespace crossdock::convert

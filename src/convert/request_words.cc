@@ -71,6 +71,10 @@ std::vector<std::string> RequestWords(const ConvertOptions& options) {
   words.Flag("--release", options.release);
   words.Say("--make-vocab-size-divisible-by", options.vocab_divisor);
   words.Say("--padded-vocab-size", options.padded_vocab);
+  words.Flag("--scan-layers", options.scan_layers == true);
+  words.Flag("--no-scan-layers", options.scan_layers == false);
+  words.Say("--scan-axis", options.scan_axis);
+  words.Say("--opt-type", options.opt_type);
   words.Unless("--max-shard-size", options.max_shard_bytes, usual.max_shard_bytes);
   words.Unless("--memory", options.memory, usual.memory);
   for (const std::string& what : options.allow) words.Say("--allow", what);

@@ -13,6 +13,7 @@
 #include "dialects/hf/hf_dialect.h"
 #include "dialects/hf/language_model.h"
 #include "dialects/hf/mtp.h"
+#include "dialects/maxtext/maxtext_dialect.h"
 #include "dialects/mcore/mcore_dialect.h"
 #include "family/detect.h"
 #include "formats/safetensors/safetensors.h"
@@ -69,6 +70,11 @@ Result<dialects::HubState> ReadHub(const SourceRequest& request, const family::F
   if (source.reference) config = source.reference->config;
   const bool unknown = Allowed(request, "unknown-tensors");
   if (source.view) return ReadMegatronHub(source, {wanted, std::move(config), request.no_optim, unknown, request.allow_missing});
+  if (source.found.kind == Kind::kMaxText) {
+    dialects::maxtext::ReadOptions maxtext{wanted, std::move(config), {}, request.scan_axis, request.no_optim, unknown, request.allow_missing};
+    for (const auto& [key, value] : request.set_args) maxtext.set_args[key] = value;
+    return dialects::maxtext::ReadHub(catalog, maxtext);
+  }
   const dialects::hf::ReadOptions options{wanted, std::move(config), unknown, request.allow_missing, Allowed(request, "unscaled-fp8")};
   if (source.found.kind == Kind::kDcp) return dialects::hf::ReadDcp(catalog, options, request.no_optim);
   return source.found.kind == Kind::kFullState ? dialects::hf::ReadFullState(catalog, options)
@@ -207,7 +213,8 @@ Result<Source> OpenSource(io::Storage& storage, const SourceRequest& request) {
   std::optional<std::string> reference = request.hf_template;
   // Checkpoints of ours carry the model's own config.json and tokenizer: the best template there is.
   const std::string carried = io::JoinPath(source.found.path, "hf");
-  if (!reference && IsMegatron(source.found.kind) && io::Exists(storage, io::JoinPath(carried, "config.json"))) {
+  const bool carries = IsMegatron(source.found.kind) || source.found.kind == Kind::kMaxText;
+  if (!reference && carries && io::Exists(storage, io::JoinPath(carried, "config.json"))) {
     reference = carried;
   }
   if (reference) {

@@ -34,6 +34,8 @@ struct SourceRequest {
   std::optional<std::string> from;
   std::optional<StepChoice> step;
   std::optional<std::string> family, rules, hf_template;
+  std::vector<std::pair<std::string, std::string>> set_args;  ///< --set: of a MaxText source, what it does not store
+  std::optional<int> scan_axis;                          ///< --scan-axis, of a MaxText source
   bool no_optim = false;
   bool drop_mtp = false;
   std::vector<std::string> allow;

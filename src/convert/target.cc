@@ -18,12 +18,15 @@
 #include "crossdock/nearest.h"
 #include "dialects/hf/dcp_keys.h"
 #include "dialects/hf/hf_dialect.h"
+#include "dialects/maxtext/maxtext_dialect.h"
+#include "dialects/maxtext/state_tree.h"
 #include "dialects/mcore/keys.h"
 #include "dialects/mcore/legacy_names.h"
 #include "dialects/mcore/legacy_target.h"
 #include "dialects/mcore/mcore_dialect.h"
 #include "formats/dcp/dcp.h"
 #include "formats/mp_rank/mp_rank.h"
+#include "formats/orbax/orbax.h"
 #include "formats/safetensors/safetensors.h"
 #include "plan/planner.h"
 
@@ -60,7 +63,13 @@ std::optional<std::pair<std::int64_t, std::int64_t>> ParseVersion(std::string_vi
   return std::nullopt;
 }
 
-Status FillConsumer(const Source& source, const ConvertOptions& options, dialects::TargetOptions* out) {
+Status FillConsumer(const Source& source, Kind to, const ConvertOptions& options, dialects::TargetOptions* out) {
+  if (to == Kind::kMaxText) {  // the dialect knows whom it writes for
+    const std::size_t version = options.consumer.find('@');
+    out->consumer = options.consumer.substr(0, version);
+    if (version != std::string::npos) out->consumer_version = options.consumer.substr(version + 1);
+    return OkStatus();
+  }
   const std::vector<std::string> none;
   const std::vector<std::string>& own = source.hub.family != nullptr ? source.hub.family->consumers : none;
   const std::size_t at = options.consumer.find('@');
@@ -110,18 +119,28 @@ Status CheckKept(const Source& source, const ConvertOptions& options) {
   return OkStatus();
 }
 
-Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, const ConvertOptions& options) {
+/// What a MaxText source was told for itself is no argument of the target.
+bool IsForSource(const Source& source, const std::string& argument) { return source.found.kind == Kind::kMaxText && argument == "rope_type"; }
+
+Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, Kind to, const ConvertOptions& options) {
   dialects::TargetOptions out;
   out.layout = LayoutOf(options.layout);
   if (options.dtype) out.dtype = DTypeOf(*options.dtype);
   CROSSDOCK_RETURN_IF_ERROR(CheckKept(source, options));
   out.keep_dtype = options.keep_dtype;
-  CROSSDOCK_RETURN_IF_ERROR(FillConsumer(source, options, &out));
+  CROSSDOCK_RETURN_IF_ERROR(FillConsumer(source, to, options, &out));
   out.iteration = options.iteration;
   out.release = options.release;
   out.vocab_divisor = options.vocab_divisor;
   out.padded_vocab = options.padded_vocab;
-  for (const auto& [key, value] : options.set_args) out.set_args[key] = value;
+  for (const auto& [key, value] : options.set_args) {
+    if (!IsForSource(source, key)) out.set_args[key] = value;
+  }
+  if (to == Kind::kMaxText) {
+    out.scan_layers = options.scan_layers.value_or(true);
+    out.scan_axis = options.scan_axis.value_or(1);
+    if (options.opt_type) out.set_args["opt_type"] = *options.opt_type == "adam" ? "adamw" : *options.opt_type;
+  }
   out.max_shard_bytes = options.max_shard_bytes;
   out.params_from_master = options.params_from == "master";
   out.experts = options.experts;
@@ -139,24 +158,33 @@ Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, const Co
 }
 
 /// Options that only one kind of target can honour are refused for the others: no option does nothing.
-Status CheckApplies(Kind to, const ConvertOptions& options) {
+Status CheckApplies(const Source& source, Kind to, const ConvertOptions& options) {
   if (!options.experts.empty() && to != Kind::kHf && to != Kind::kDcp) {
     return MakeError(ErrorCode::kUsage, fmt::format("`--experts` means nothing for a target of format `{}`", formats::KindName(to)))
         .WithHint("it says how experts are stored under Hugging Face names: `--to hf` or `--to dcp`");
   }
+  const bool maxtext = to == Kind::kMaxText;
+  const char* scans = options.scan_layers ? "`--scan-layers`" : options.scan_axis && source.found.kind != Kind::kMaxText ? "`--scan-axis`" : nullptr;
+  if (scans == nullptr && options.opt_type && !options.opt_type->starts_with("adam")) scans = "`--opt-type`";
+  if (scans == nullptr && options.opt_type == "adam_pax") scans = "`--opt-type`";
+  if (scans != nullptr && !maxtext) {
+    return MakeError(ErrorCode::kUsage, fmt::format("{} means nothing for a target of format `{}`", scans, formats::KindName(to)))
+        .WithHint("leave it out, or write with `--to maxtext`");
+  }
   if (WritesMegatron(to)) return OkStatus();
   const char* option = nullptr;
+  const auto other = [&](const auto& pair) { return !IsForSource(source, pair.first); };
   if (AsksForLayout(options.layout)) {
     option = "a parallel layout (`--tp`, `--pp`, ...)";
-  } else if (options.iteration) {
+  } else if (options.iteration && !maxtext) {
     option = "`--iteration`";
   } else if (options.release) {
     option = "`--release`";
-  } else if (options.padded_vocab) {
+  } else if (options.padded_vocab && !maxtext) {
     option = "`--padded-vocab-size`";
   } else if (options.vocab_divisor) {
     option = "`--make-vocab-size-divisible-by`";
-  } else if (!options.set_args.empty() && to != Kind::kDcp) {
+  } else if (std::ranges::any_of(options.set_args, other) && to != Kind::kDcp && !maxtext) {
     option = "`--set`";
   }
   if (option == nullptr) return OkStatus();
@@ -183,6 +211,7 @@ Result<dialects::TargetState> Arrange(const Source& source, Kind to, const Conve
     case Kind::kMegatron: return dialects::mcore::WriteHub(source.hub, target_options);
     case Kind::kFullState: return dialects::hf::WriteFullState(source.hub, target_options);
     case Kind::kDcp: return dialects::hf::WriteDcp(source.hub, target_options);
+    case Kind::kMaxText: return dialects::maxtext::WriteHub(source.hub, target_options);
     default: break;
   }
   if (options.require_optim) {
@@ -202,8 +231,9 @@ Result<dialects::TargetState> ArrangeFor(const Source& source, Kind to, const Co
 }
 
 /// A cast that loses digits was asked for with --dtype; a rule that scales or offsets loses them unasked.
-Status CheckExact(const dialects::TargetState& state, const ConvertOptions& options) {
-  if (Allows(options, "inexact")) return OkStatus();
+/// MaxText's own checkpoints are scaled so by its converters: what is not in F32 is said in the summary, and was asked for.
+Status CheckExact(const Source& source, Kind to, const dialects::TargetState& state, const ConvertOptions& options) {
+  if (Allows(options, "inexact") || to == Kind::kMaxText || source.found.kind == Kind::kMaxText) return OkStatus();
   std::int64_t count = 0;
   std::size_t first = 0;
   for (std::size_t i = 0; i < state.exprs.size(); ++i) {
@@ -285,6 +315,7 @@ Slot SlotOfTarget(const Entry& entry) {
   if (entry.slot != Slot::kParam) return entry.slot;
   const std::string_view name = entry.name;
   if (const std::optional<Slot> slot = dialects::mcore::LegacySlot(name)) return *slot;
+  if (name.starts_with("opt_state.")) return dialects::maxtext::ParseTreeKey(name).slot;
   constexpr std::string_view kOptim = "optim/";
   if (name.starts_with(kOptim)) {
     const std::string_view rest = name.substr(kOptim.size());
@@ -373,11 +404,17 @@ std::vector<FileRef> Target::AllFiles() const {
 Result<Target> PrepareTarget(const Source& source, const ConvertOptions& options) {
   Target target;
   CROSSDOCK_ASSIGN_OR_RETURN(target.kind, ParseTargetKind(options.to));
-  CROSSDOCK_RETURN_IF_ERROR(CheckApplies(target.kind, options));
-  CROSSDOCK_ASSIGN_OR_RETURN(const dialects::TargetOptions target_options, MakeTargetOptions(source, options));
+  CROSSDOCK_RETURN_IF_ERROR(CheckApplies(source, target.kind, options));
+  if (source.hub.config.words == "maxtext" && target.kind != Kind::kMaxText && !source.reference) {
+    return MakeError(ErrorCode::kIncomplete, "a MaxText checkpoint stores no configuration, which the target must have")
+        .WithPath(source.found.path)
+        .WithExpected("the model's config.json")
+        .WithHint("give it with `--hf-template DIR`");
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const dialects::TargetOptions target_options, MakeTargetOptions(source, target.kind, options));
   target.resharded = CanReshard(source, target.kind, options);
   CROSSDOCK_ASSIGN_OR_RETURN(target.state, ArrangeFor(source, target.kind, options, target_options, target.resharded));
-  CROSSDOCK_RETURN_IF_ERROR(CheckExact(target.state, options));
+  CROSSDOCK_RETURN_IF_ERROR(CheckExact(source, target.kind, target.state, options));
   target.root = options.target;
   target.unit = target.state.unit_name.empty() ? options.target : io::JoinPath(options.target, target.state.unit_name);
 
@@ -386,6 +423,8 @@ Result<Target> PrepareTarget(const Source& source, const ConvertOptions& options
     target.writer = formats::MakeDcpWriter();
   } else if (target.kind == Kind::kMegatronLegacy) {
     target.writer = formats::mp_rank::MakeMpRankWriter();
+  } else if (target.kind == Kind::kMaxText) {
+    target.writer = formats::orbax::MakeOrbaxWriter();
   } else if (target.kind == Kind::kDcp) {
     target.writer = formats::MakeDcpWriter(formats::DcpFlavour::kPlain);
   } else {

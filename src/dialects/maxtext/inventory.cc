@@ -59,6 +59,7 @@ class Sorter {
 
   Status One(std::int32_t index) {
     const Entry& entry = catalog_.entries[static_cast<std::size_t>(index)];
+    if (HasValue(entry.name)) return OkStatus();
     const TreeKey key = ParseTreeKey(entry.name);
     const bool state = entry.name.starts_with("opt_state");
     inventory_.has_states = inventory_.has_states || key.kind == TreeKey::Kind::kState;
@@ -79,6 +80,12 @@ class Sorter {
       inventory_.unknown.push_back(entry.name);
     }
     return OkStatus();
+  }
+
+  /// Told by value: Scalars() sees it.
+  bool HasValue(const std::string& name) const {
+    const auto scalars = catalog_.objects.find("scalars");
+    return scalars != catalog_.objects.end() && scalars->second.Find(name) != nullptr;
   }
 
   Status Place(const TreeKey& key, std::int32_t index) {

@@ -101,8 +101,8 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
   catalog.objects["orbax"] = OrbaxForm(consumer);
   CROSSDOCK_RETURN_IF_ERROR(AddHfFolder(hub, options, arrays.params_dtype, &target));
   target.notices.push_back(fmt::format("written for {}, layers {}", consumer.name(), options.scan_layers ? fmt::format("scanned along axis {}", options.scan_axis) : "each on its own (scan_layers=false)"));
-  target.load_line = {fmt::format("python3 -m maxtext.trainers.pre_train.train CONFIG.yml {}=TARGET/{}/items scan_layers={}",
-                                  arrays.optimizer == OptimizerKind::kNone ? "load_parameters_path" : "load_full_state_path", step, options.scan_layers)};
+  target.load_line = {fmt::format("python3 -m maxtext.trainers.pre_train.train CONFIG.yml {}=TARGET/items scan_layers={}",
+                                  arrays.optimizer == OptimizerKind::kNone ? "load_parameters_path" : "load_full_state_path", options.scan_layers)};
   return target;
 }
 

@@ -3,14 +3,17 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "formats/dcp/object_files.h"
 #include "formats/ocdbt/database.h"
 #include "formats/orbax/array_store.h"
 #include "formats/orbax/layout.h"
 #include "formats/orbax/orbax.h"
+#include "formats/orbax/scalars.h"
 #include "formats/orbax/tree.h"
 #include "formats/zarr/chunk_stream.h"
 #include "formats/zarr/shard_index.h"
@@ -98,6 +101,8 @@ class Builder {
     CROSSDOCK_RETURN_IF_ERROR(CheckComplete());
     CROSSDOCK_RETURN_IF_ERROR(ReadStepFile());
     Sort();
+    CROSSDOCK_RETURN_IF_ERROR(ReadCounters());
+    CROSSDOCK_RETURN_IF_ERROR(dcp::LoadHfFolder(storage_, place_.root, catalog_));
     Describe();
     return std::unique_ptr<CheckpointReader>(
         std::make_unique<OrbaxReader>(storage_, std::move(catalog_), std::move(stores_), !tree_.stores_zeros));
@@ -239,9 +244,36 @@ class Builder {
     stores_ = std::move(stores);
   }
 
+  /// Counters are small and decide things: they are read at once.
+  Status ReadCounters() {
+    Value rows = Value::MakeDict();
+    for (std::size_t i = 0; i < catalog_.entries.size(); ++i) {
+      const Entry& entry = catalog_.entries[i];
+      if (!IsCounter(entry) || entry.chunks.size() != 1) continue;
+      std::vector<std::byte> bytes(static_cast<std::size_t>(ElementSize(entry.dtype)));
+      CROSSDOCK_RETURN_IF_ERROR(ReadElements(entry, stores_[i], bytes));
+      rows.Set(entry.name, CounterRow(entry, bytes));
+    }
+    catalog_.objects["scalars"] = std::move(rows);
+    return OkStatus();
+  }
+
+  Status ReadElements(const Entry& entry, const EntryStore& store, std::span<std::byte> out) {
+    const Chunk& chunk = entry.chunks.front();
+    const std::string path = io::JoinPath(catalog_.root, catalog_.files[static_cast<std::size_t>(chunk.file)].path);
+    CROSSDOCK_ASSIGN_OR_RETURN(const auto file, storage_.OpenRead(path));
+    const auto inlined = store.inlined.find(0);
+    const zarr::StoredBytes stored = inlined != store.inlined.end() ? zarr::StoredBytes(inlined->second) : zarr::StoredBytes(*file, chunk.bytes);
+    auto stream = zarr::OpenChunk(store.metadata, chunk.box, stored, !tree_.stores_zeros && store.metadata.zero_fill);
+    if (!stream) return std::move(stream).error().WithPath(path).WithTensor(entry.name);
+    Status read = (*stream)->Read(out);
+    if (!read) return std::move(read).error().WithPath(path).WithTensor(entry.name);
+    return OkStatus();
+  }
+
   void Describe() {
     for (const std::string& other : place_.others) {
-      if (other != "descriptor") catalog_.notices.push_back("`" + Printable(other) + "` beside the item is not read");
+      if (other != "descriptor" && other != "hf") catalog_.notices.push_back("`" + Printable(other) + "` beside the item is not read");
     }
     if (!others_.empty()) catalog_.notices.push_back("arrays that the tree does not name are left out: " + NamesOf(others_));
     if (int4_ > 0) catalog_.notices.push_back(std::to_string(int4_) + " int4 arrays are read as I8");

@@ -14,6 +14,7 @@
 #include "formats/ocdbt/database.h"
 #include "formats/ocdbt/tree_writer.h"
 #include "formats/orbax/orbax.h"
+#include "formats/orbax/scalars.h"
 #include "formats/orbax/side_json.h"
 #include "formats/orbax/tree.h"
 #include "formats/orbax/write_plan.h"
@@ -42,6 +43,7 @@ class OrbaxWriter final : public CheckpointWriter {
     target.files.clear();
     target.object_refs.clear();
     CROSSDOCK_RETURN_IF_ERROR(ReadRequest(target));
+    CROSSDOCK_RETURN_IF_ERROR(TakeConstants(target));
     CROSSDOCK_RETURN_IF_ERROR(CheckTree(target));
     name_seed_ = SeedOf(target);
     for (Entry& entry : target.entries) {
@@ -50,6 +52,15 @@ class OrbaxWriter final : public CheckpointWriter {
       CROSSDOCK_RETURN_IF_ERROR(CheckName(entry, grid));
       metadata_bytes_ += static_cast<std::int64_t>(json.size());
       CROSSDOCK_RETURN_IF_ERROR(ocdbt_ ? PlaceInData(entry, grid, target) : PlaceInFiles(entry, grid, json.size(), target));
+    }
+    for (const Constant& constant : constants_) {
+      CROSSDOCK_ASSIGN_OR_RETURN(const WriteGrid grid, GridOf(constant.entry));
+      CROSSDOCK_RETURN_IF_ERROR(CheckName(constant.entry, grid));
+      CROSSDOCK_ASSIGN_OR_RETURN(const std::string json, ArrayJson(constant.entry, grid, zarr3_));
+      metadata_bytes_ += static_cast<std::int64_t>(json.size() + constant.bytes.size());
+      if (ocdbt_) continue;
+      metadata_files_.push_back({InItem(constant.entry.name + (zarr3_ ? "/zarr.json" : "/.zarray")), {.size = static_cast<std::int64_t>(json.size())}});
+      metadata_files_.push_back({InItem(constant.entry.name + "/" + KeyOf(constant.entry.chunks.front(), grid, zarr3_)), {.size = static_cast<std::int64_t>(constant.bytes.size())}});
     }
     Estimate(target);
     return Placement{std::move(target), {}, false};
@@ -67,6 +78,7 @@ class OrbaxWriter final : public CheckpointWriter {
       CROSSDOCK_ASSIGN_OR_RETURN(const WriteGrid grid, GridOf(entry));
       shapes.emplace(entry.name, grid.chunk_shape);
     }
+    for (const Constant& constant : constants_) shapes.emplace(constant.entry.name, constant.entry.shape);
     for (const auto& [name, bytes] : SmallFiles(placed, shapes)) CROSSDOCK_RETURN_IF_ERROR(Put(storage, io::JoinPath(dir, name), bytes));
     return OkStatus();
   }
@@ -86,8 +98,27 @@ class OrbaxWriter final : public CheckpointWriter {
     return OkStatus();
   }
 
+  /// Arrays given by value; the rest of objects["scalars"] repeats entries.
+  Status TakeConstants(const Catalog& target) {
+    const auto at = target.objects.find("scalars");
+    const Value::Dict* rows = at == target.objects.end() ? nullptr : at->second.as_dict();
+    if (rows == nullptr) return OkStatus();
+    for (const auto& [name, row] : rows->items) {
+      if (name.as_string() == nullptr || target.Find(*name.as_string()) >= 0) continue;
+      CROSSDOCK_ASSIGN_OR_RETURN(Constant constant, ConstantOf(*name.as_string(), row));
+      constants_.push_back(std::move(constant));
+    }
+    std::ranges::sort(constants_, {}, [](const Constant& constant) { return constant.entry.name; });
+    return OkStatus();
+  }
+
+  [[nodiscard]] const Constant* FindConstant(const std::string& name) const {
+    const auto at = std::ranges::lower_bound(constants_, name, {}, [](const Constant& constant) -> const std::string& { return constant.entry.name; });
+    return at != constants_.end() && at->entry.name == name ? &*at : nullptr;
+  }
+
   /// Rows and entries speak of the same arrays.
-  static Status CheckTree(const Catalog& target) {
+  [[nodiscard]] Status CheckTree(const Catalog& target) const {
     const auto at = target.objects.find("tree");
     if (at == target.objects.end() || at->second.as_sequence() == nullptr) {
       return MakeError(ErrorCode::kUnsupported, "a checkpoint cannot be written as Orbax without the tree that it is of");
@@ -102,10 +133,13 @@ class OrbaxWriter final : public CheckpointWriter {
       if (!names.insert(name).second) {
         return MakeError(ErrorCode::kUnsupported, "two leaves of the tree would have one name in the store").WithTensor(name);
       }
-      if (target.Find(name) < 0) return MakeError(ErrorCode::kIncomplete, "a leaf of the tree has no tensor").WithTensor(name);
+      if (target.Find(name) < 0 && FindConstant(name) == nullptr) return MakeError(ErrorCode::kIncomplete, "a leaf of the tree has no tensor").WithTensor(name);
     }
     for (const Entry& entry : target.entries) {
       if (!names.contains(entry.name)) return MakeError(ErrorCode::kUnsupported, "a tensor has no place in the tree").WithTensor(entry.name);
+    }
+    for (const Constant& constant : constants_) {
+      if (!names.contains(constant.entry.name)) return MakeError(ErrorCode::kUnsupported, "a value has no place in the tree").WithTensor(constant.entry.name);
     }
     return OkStatus();
   }
@@ -177,6 +211,7 @@ class OrbaxWriter final : public CheckpointWriter {
     }
     std::map<std::string, Shape> shapes;
     for (const Entry& entry : target.entries) shapes.emplace(entry.name, entry.chunks.front().box.sizes);
+    for (const Constant& constant : constants_) shapes.emplace(constant.entry.name, constant.entry.shape);
     for (const auto& [name, bytes] : SmallFiles(target, shapes)) metadata_files_.push_back({name, {.size = static_cast<std::int64_t>(bytes.size())}});
   }
 
@@ -210,6 +245,13 @@ class OrbaxWriter final : public CheckpointWriter {
       CROSSDOCK_ASSIGN_OR_RETURN(const std::string json, ArrayJson(entry, grid, zarr3_));
       const std::string path = InItem(entry.name + (zarr3_ ? "/zarr.json" : "/.zarray"));
       CROSSDOCK_RETURN_IF_ERROR(Put(storage, io::JoinPath(dir, path), json));
+    }
+    for (const Constant& constant : constants_) {
+      CROSSDOCK_ASSIGN_OR_RETURN(const WriteGrid grid, GridOf(constant.entry));
+      CROSSDOCK_ASSIGN_OR_RETURN(const std::string json, ArrayJson(constant.entry, grid, zarr3_));
+      const std::string array = io::JoinPath(dir, InItem(constant.entry.name));
+      CROSSDOCK_RETURN_IF_ERROR(Put(storage, io::JoinPath(array, KeyOf(constant.entry.chunks.front(), grid, zarr3_)), constant.bytes));
+      CROSSDOCK_RETURN_IF_ERROR(Put(storage, io::JoinPath(array, zarr3_ ? "zarr.json" : ".zarray"), json));
     }
     return OkStatus();
   }
@@ -246,9 +288,10 @@ class OrbaxWriter final : public CheckpointWriter {
   }
 
   /// "a.b/..." comes before "a/...": by the name with its slash.
-  static std::vector<const Entry*> InKeyOrder(const Catalog& placed) {
+  [[nodiscard]] std::vector<const Entry*> InKeyOrder(const Catalog& placed) const {
     std::vector<std::pair<std::string, const Entry*>> order;
     for (const Entry& entry : placed.entries) order.emplace_back(entry.name + "/", &entry);
+    for (const Constant& constant : constants_) order.emplace_back(constant.entry.name + "/", &constant.entry);
     std::ranges::sort(order);
     std::vector<const Entry*> out;
     for (const auto& [key, entry] : order) out.push_back(entry);
@@ -266,6 +309,8 @@ class OrbaxWriter final : public CheckpointWriter {
       const std::string whole = entry.name + "/" + key;
       if (chunk == nullptr) {
         CROSSDOCK_RETURN_IF_ERROR(tree.AddInline(whole, json));
+      } else if (const Constant* constant = FindConstant(entry.name)) {
+        CROSSDOCK_RETURN_IF_ERROR(tree.AddInline(whole, constant->bytes));
       } else {
         CROSSDOCK_RETURN_IF_ERROR(tree.Add(whole, {rank[static_cast<std::size_t>(chunk->file)], chunk->bytes.offset, grid.object_bytes}));
       }
@@ -277,6 +322,7 @@ class OrbaxWriter final : public CheckpointWriter {
   std::string item_, handler_, name_seed_;
   bool ocdbt_ = true;
   bool zarr3_ = true;
+  std::vector<Constant> constants_;      ///< sorted by name
   std::int64_t metadata_bytes_ = 0;
   std::vector<FileRef> metadata_files_;
 };
