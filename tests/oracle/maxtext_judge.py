@@ -91,7 +91,7 @@ def state(job):
     abstract = maxtext_utils.get_abstract_state(config, mesh, build, True)[0]
     restored, _ = checkpointing.load_state_if_possible(None, None, "", job["items"], config.checkpoint_storage_concurrent_gb, abstract, enable_orbax_v1=False,
                                                        source_checkpoint_layout="orbax", maxtext_config=config)
-    tree = train_state_nnx.to_checkpoint_dict(restored)
+    tree = train_state_nnx.to_checkpoint_dict(restored["items"] if isinstance(restored, dict) else restored)
     result = {"found": {}, "not_found": []}
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
         name = ".".join(str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", None)))) for key in path)
