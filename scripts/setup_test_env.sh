@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes (once) a pinned Python environment in which oracle tests run the real libraries:
-#   torch (the default)  torch, Megatron-Core, transformers, safetensors; about 6 GB
+#   torch (the default)  torch, Megatron-Core, transformers, safetensors; about 6 GB; beside it a folder with emerging-optimizers
 #   jax                  jax, Orbax, TensorStore, flax, optax, zarr; about 0.8 GB
 #   maxtext              MaxText and Tunix over the other two, which are made first; about 1.1 GB more
 # The last line of standard output is the path of its python; everything else goes to standard error.
@@ -53,8 +53,24 @@ fi
 hash=$(cat "$requirements" ${old_requirements:+"$old_requirements"} | sha256sum | cut -c1-12)
 env=$env_root/$name-$hash
 python=$env/bin/python
+
+# Megatron-Core's Muon: a folder of its own, which tests put on their path. Without it those tests alone are skipped.
+emerging() {
+  [ "$name" = torch ] || return 0
+  local list=$here/tests/oracle/requirements-emerging.txt folder
+  folder=$env_root/emerging-$(sha256sum "$list" | cut -c1-12)
+  [ ! -d "$folder" ] && [ "$offline" = 0 ] || return 0
+  rm -rf "$folder.part"
+  if "$python" -m pip install -q --no-deps --target "$folder.part" -r "$list" >>"$env_root/$name-$hash.log" 2>&1; then
+    mv -T "$folder.part" "$folder" 2>/dev/null || rm -rf "$folder.part"   # another caller was faster
+  else
+    say "emerging-optimizers could not be installed: tests of Muon will be skipped (log: $env_root/$name-$hash.log)"
+  fi
+}
+
 if [ -f "$env/COMPLETE" ] && "$python" -c '' 2>/dev/null; then
   say "using $env"
+  emerging
   echo "$python"
   exit 0
 fi
@@ -64,7 +80,7 @@ mkdir -p "$env_root"
 # Two callers may arrive together: the second waits and finds the work done.
 exec 9>"$env_root/.lock-$hash"
 if command -v flock >/dev/null; then flock 9; fi
-if [ -f "$env/COMPLETE" ] && "$python" -c '' 2>/dev/null; then echo "$python"; exit 0; fi
+if [ -f "$env/COMPLETE" ] && "$python" -c '' 2>/dev/null; then emerging; echo "$python"; exit 0; fi
 
 # MaxText stands on the packages of the other two: .pth files name them, so that nothing is installed twice.
 below=()
@@ -144,5 +160,6 @@ for one in ${below[@]+"${below[@]}"}; do
 done
 DECOUPLE_GCLOUD=TRUE JAX_PLATFORMS=cpu "$python" -c "import $imports" >>"$log" 2>&1 || unavailable "the environment does not import (log: $log)"
 date -u +%FT%TZ >"$env/COMPLETE"
+emerging
 say "complete"
 echo "$python"

@@ -46,6 +46,7 @@ bool CarriesOptimizer(const Target& target) {
 }
 
 Status CheckOptimizer(const Source& source, const Target& target, const ConvertOptions& options) {
+  if (CarriesOptimizer(target)) CROSSDOCK_RETURN_IF_ERROR(CheckCarried(PartitionOf(source.hub, target.exprs)));
   if (!options.require_optim || CarriesOptimizer(target)) return OkStatus();
   return MakeError(ErrorCode::kIncomplete, "the source holds no optimizer state, which `--require-optim` asks for")
       .WithPath(source.found.path)

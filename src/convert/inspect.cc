@@ -220,6 +220,7 @@ std::string Text(const Facts& facts, const InspectOptions& options) {
   for (const auto& [slot, facts_of] : facts.slots) {
     out += fmt::format("{:<9} {:>9} {:>16}  {}\n", SlotName(slot), facts_of.tensors, facts_of.bytes, fmt::join(facts_of.dtypes, ", "));
   }
+  out += Section("optimizer state by parameter", PartitionLines(PartitionOf(source.hub), false));
   std::vector<std::string> files;
   for (const FileRef& file : catalog.files) files.push_back(fmt::format("{:>15}  {}", file.identity.size, Printable(file.path, 4096)));
   out += Section(fmt::format("{} files (bytes)", files.size()), files, options.tensors ? files.size() : 40);
@@ -288,6 +289,7 @@ Value Json(const Facts& facts, const InspectOptions& options) {
     slots.Set(SlotName(slot), std::move(row));
   }
   out.Set("slots", std::move(slots));
+  if (const Partition partition = PartitionOf(source.hub); !partition.empty()) out.Set("partition", PartitionJson(partition, false));
   ValueList files, keys, tensors;
   for (const FileRef& file : catalog.files) {
     Value row = Value::MakeDict();

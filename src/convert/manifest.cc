@@ -12,9 +12,9 @@ namespace crossdock::convert {
 namespace {
 
 /// "adam", "muon" or "none" for a hub name.
-class Partition {
+class OwnerIndex {
  public:
-  explicit Partition(const dialects::HubState& hub) {
+  explicit OwnerIndex(const dialects::HubState& hub) {
     for (const dialects::HubTensor& t : hub.tensors) {
       if (t.slot == Slot::kAdamMu) adam_.insert(t.name);
       if (t.slot == Slot::kMuonMu) muon_.insert(t.name);
@@ -49,7 +49,7 @@ Value ShapeJson(const Shape& shape) {
 
 std::string MakeManifest(const Source& source, const Target& target) {
   const RuleBook rules = RuleBook::Make(source.hub, target.kind);
-  const Partition partition(source.hub);
+  const OwnerIndex partition(source.hub);
   Value out = Value::MakeDict();
   out.Set("version", VersionString());
   out.Set("source", source.found.path);

@@ -168,6 +168,19 @@ Result<expr::Expr> Zeros(const expr::Expr& any, const Shape& shape) {
   return expr::Pad(std::move(empty), Dims::Filled(shape.size(), 0), shape);
 }
 
+/// A layer-wise optimizer saves its state beside the steps under some forms of checkpoint, over and over under the same names: nothing
+/// says which step it belongs to. A step's own state is used, and that these lie there is told.
+void TellStrayOptimizerFiles(io::Storage& storage, formats::Found* found) {
+  if (!IsMegatron(found->kind)) return;
+  const std::string root = found->run_root.empty() ? io::ParentPath(found->path) : found->run_root;
+  const Result<std::vector<io::DirEntry>> entries = storage.List(root);
+  if (!entries) return;
+  const auto stray = [](const io::DirEntry& entry) { return entry.name.starts_with("layer_wise_optimizer"); };
+  const auto count = std::ranges::count_if(*entries, stray);
+  if (count == 0) return;
+  found->notices.push_back(fmt::format("{} files `layer_wise_optimizer*` lie beside the step and are not read: nothing says which step they are of", count));
+}
+
 }  // namespace
 
 Result<Template> ReadTemplate(io::Storage& storage, const std::string& path) {
@@ -210,6 +223,7 @@ Result<Source> OpenSource(io::Storage& storage, const SourceRequest& request) {
   CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<Kind> from, ParseSourceKind(request.from));
   CROSSDOCK_ASSIGN_OR_RETURN(source.found, formats::Recognise(storage, request.path, request.step, from));
   CROSSDOCK_ASSIGN_OR_RETURN(source.reader, formats::Open(storage, source.found));
+  TellStrayOptimizerFiles(storage, &source.found);
   std::optional<std::string> reference = request.hf_template;
   // Checkpoints of ours carry the model's own config.json and tokenizer: the best template there is.
   const std::string carried = io::JoinPath(source.found.path, "hf");
@@ -329,8 +343,27 @@ Status FillMissingMoments(dialects::HubState* hub) {
   return OkStatus();
 }
 
+namespace {
+
+/// The optimizer that a source names must be the one whose state it holds: what is missing altogether would begin from zero.
+Status CheckNamedOptimizer(const dialects::HubState& hub) {
+  const auto holds = [&](Slot slot) { return std::ranges::any_of(hub.tensors, [&](const dialects::HubTensor& t) { return t.slot == slot; }); };
+  const bool muon = holds(Slot::kMuonMu);
+  const bool adam = holds(Slot::kAdamMu) || holds(Slot::kAdamNu);
+  const bool names_muon = hub.optimizer.find("muon") != std::string::npos;
+  const bool names_adam = hub.optimizer.find("adam") != std::string::npos;
+  if ((names_muon == muon || !(names_muon || names_adam)) && (!names_adam || adam)) return OkStatus();
+  return MakeError(muon ? ErrorCode::kCorrupt : ErrorCode::kIncomplete, "the checkpoint names an optimizer and holds the state of another")
+      .WithExpected(fmt::format("the state of `{}`", Printable(hub.optimizer)))
+      .WithFound(muon ? "Muon's momentum" : adam ? "Adam's moments and no momentum of Muon's" : "none")
+      .WithHint("`--no-optim` converts the parameters alone");
+}
+
+}  // namespace
+
 Status CheckMoments(dialects::HubState* hub) {
-  const auto is_moment = [](const dialects::HubTensor& t) { return t.slot == Slot::kAdamMu || t.slot == Slot::kAdamNu; };
+  CROSSDOCK_RETURN_IF_ERROR(CheckNamedOptimizer(*hub));
+  const auto is_moment = [](const dialects::HubTensor& t) { return t.slot == Slot::kAdamMu || t.slot == Slot::kAdamNu || t.slot == Slot::kMuonMu; };
   if (std::ranges::none_of(hub->tensors, is_moment)) return OkStatus();
   std::map<std::string_view, unsigned> slots;
   for (const dialects::HubTensor& t : hub->tensors) slots[t.name] |= 1U << static_cast<unsigned>(t.slot);
@@ -340,6 +373,13 @@ Status CheckMoments(dialects::HubState* hub) {
   std::string without;
   std::int64_t count = 0;
   for (const auto& [name, has] : slots) {
+    if ((has & kMuon) != 0 && (has & (kMu | kNu)) != 0) {
+      return MakeError(ErrorCode::kCorrupt, "a parameter has the state of Muon and of Adam")
+          .WithTensor(std::string(name))
+          .WithExpected("`muon_mu`, or `adam_mu` and `adam_nu`")
+          .WithFound("both")
+          .WithHint("`--no-optim` converts the parameters alone");
+    }
     if ((has & kMu) != 0 && (has & kNu) != 0) continue;
     if ((has & (kMu | kNu)) != 0) {
       return MakeError(ErrorCode::kIncomplete, "a parameter has one Adam moment but not the other")

@@ -201,6 +201,7 @@ Value EndsJson(const char* command, const Source& source, const Target& target, 
   out.Set("source", std::move(from));
   out.Set("target", std::move(to));
   out.Set("slots", SlotJson(shared.tally.slots));
+  if (!shared.tally.partition.empty()) out.Set("partition", PartitionJson(shared.tally.partition, true));
   out.Set("left_out", LeftOutJson(shared.left_out));
   out.Set("casts", StringList(shared.tally.casts));
   out.Set("notices", StringList(shared.notices));
@@ -212,6 +213,7 @@ Value EndsJson(const char* command, const Source& source, const Target& target, 
 
 std::string SharedText(const Shared& shared, const ConvertOptions& options) {
   std::string out = SlotTable(shared.tally.slots);
+  out += Section("optimizer state by parameter", PartitionLines(shared.tally.partition, true));
   if (!shared.copied.empty()) out += Section("side files", {fmt::format("{}", fmt::join(shared.copied, ", "))});
   out += Section("left out", LeftOutLines(shared.left_out));
   out += Section("cast", shared.tally.casts);
@@ -311,7 +313,7 @@ Value StringList(const std::vector<std::string>& lines) {
   return Value::MakeList(std::move(rows));
 }
 
-Tally TallyOf(const Source& source, const Target& target) { return {CountSlots(source, target), CastLines(source, target)}; }
+Tally TallyOf(const Source& source, const Target& target) { return {CountSlots(source, target), PartitionOf(source.hub, target.exprs), CastLines(source, target)}; }
 
 Report MakeSummary(const Source& source, const Target& target, const ConvertOptions& options, const Tally& tally,
                    const Outcome& outcome) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "convert/partition.h"
 #include "convert/source.h"
 #include "convert/target.h"
 #include "crossdock/convert.h"
@@ -50,6 +51,7 @@ struct SlotTotals {
 /// What is counted over all tensors and their expressions: these need not live until the summary is written.
 struct Tally {
   std::map<Slot, SlotTotals> slots;
+  Partition partition;              ///< of the source's hub tensors; empty where it has no hub or no optimizer state
   std::vector<std::string> casts;   ///< "55 tensors cast from BF16 to F32", for every pair of dtypes that occurs
 };
 [[nodiscard]] Tally TallyOf(const Source& source, const Target& target);

@@ -8,6 +8,7 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <thread>
 
@@ -17,6 +18,7 @@
 #include "convert/layout_options.h"
 #include "crossdock/nearest.h"
 #include "dialects/hf/dcp_keys.h"
+#include "dialects/hf/full_state.h"
 #include "dialects/hf/hf_dialect.h"
 #include "dialects/maxtext/maxtext_dialect.h"
 #include "dialects/maxtext/state_tree.h"
@@ -45,7 +47,7 @@ struct ConsumerSpec {
   bool written_for;
 };
 constexpr std::array kConsumers = {ConsumerSpec{"megatron-lm", true},    ConsumerSpec{"megatron-bridge", false}, ConsumerSpec{"loongforge", false},
-                                   ConsumerSpec{"maxtext", false},       ConsumerSpec{"maxtext-linen", false},   ConsumerSpec{"ling3", false}};
+                                   ConsumerSpec{"maxtext", false},       ConsumerSpec{"maxtext-linen", false},   ConsumerSpec{"ling3", true}};
 constexpr std::int64_t kOldestMegatronMinor = 12;  ///< 0.12: the oldest that the tests run
 
 /// "0.19" and "0.19.2" as {0, 19}; nothing for what is no version.
@@ -95,7 +97,7 @@ Status FillConsumer(const Source& source, Kind to, const ConvertOptions& options
   if (at == std::string::npos) return OkStatus();
   const auto version = ParseVersion(out->consumer_version);
   if (!version) return refuse(ErrorCode::kUsage, "`--for` takes a consumer, with an optional @VERSION");
-  if (named) return refuse(ErrorCode::kUnsupported, fmt::format("versions of {} are not told apart", out->consumer)).WithHint("leave the version out");
+  if (named || out->consumer == dialects::hf::kLingConsumer) return refuse(ErrorCode::kUnsupported, fmt::format("versions of {} are not told apart", out->consumer)).WithHint("leave the version out");
   // What is written for Megatron-LM is one form for all its versions since then: common.pt and its copy in the data files.
   if (*version >= std::pair<std::int64_t, std::int64_t>(0, kOldestMegatronMinor)) return OkStatus();
   return refuse(ErrorCode::kUnsupported, fmt::format("Megatron-LM before 0.{} is not written for", kOldestMegatronMinor))
@@ -157,8 +159,19 @@ Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, Kind to,
   return out;
 }
 
+/// --for ling3 is a form of full-state: one file.
+Status CheckLing(Kind to, const ConvertOptions& options) {
+  if (options.consumer != dialects::hf::kLingConsumer) return OkStatus();
+  if (to != Kind::kFullState) {
+    return MakeError(ErrorCode::kUsage, fmt::format("`--for ling3` means nothing for a target of format `{}`", formats::KindName(to))).WithHint("it is a form of `--to full-state`");
+  }
+  if (options.max_shard_bytes == ConvertOptions().max_shard_bytes) return OkStatus();
+  return MakeError(ErrorCode::kUsage, "the full state that `--for ling3` asks for is one file").WithHint("leave `--max-shard-size` out");
+}
+
 /// Options that only one kind of target can honour are refused for the others: no option does nothing.
 Status CheckApplies(const Source& source, Kind to, const ConvertOptions& options) {
+  CROSSDOCK_RETURN_IF_ERROR(CheckLing(to, options));
   if (!options.experts.empty() && to != Kind::kHf && to != Kind::kDcp) {
     return MakeError(ErrorCode::kUsage, fmt::format("`--experts` means nothing for a target of format `{}`", formats::KindName(to)))
         .WithHint("it says how experts are stored under Hugging Face names: `--to hf` or `--to dcp`");
@@ -251,7 +264,7 @@ Status CheckExact(const Source& source, Kind to, const dialects::TargetState& st
 formats::safetensors::WriterOptions SafetensorsOptions(const Source& source, Kind to, const ConvertOptions& options,
                                                        const Catalog& catalog) {
   formats::safetensors::WriterOptions out;
-  out.max_shard_bytes = options.max_shard_bytes;
+  out.max_shard_bytes = options.consumer == dialects::hf::kLingConsumer ? std::numeric_limits<std::int64_t>::max() : options.max_shard_bytes;
   out.order = source.reference && !source.reference->order.empty() ? source.reference->order : source.hub.order;
   if (to == Kind::kFullState) {
     // All slots of a parameter lie together, in the order of the parameters.

@@ -63,6 +63,7 @@ struct HubState {
   std::vector<std::string> order;                       ///< hub names in the source's or the rule file's order
   Counters counters;
   std::string optimizer;                                ///< "adam", "muon", "" = none
+  std::string model_name;                               ///< what a full state calls its model; "": nothing said so
   /// The source holds optimizer state that cannot be carried, and why. A target that holds optimizer state refuses with
   /// it, so that none is lost in silence; a reader told `no_optim` leaves it empty.
   std::string optimizer_refusal;

@@ -10,16 +10,17 @@ from reference import read_directory, slots_of
 STEP, SAMPLES, ITERATION = 7, 160, 20
 
 
-def write(target, case, config, parameters, shards=1):
-    """One file (or shards + index) with config.json beside it. Returns Adam's state."""
+def write(target, case, config, parameters, shards=1, state=None, **counts):
+    """One file (or shards + index) with config.json beside it. Returns Adam's state, or `state`, which may be Muon's too."""
     target = pathlib.Path(target)
     target.mkdir(parents=True)
-    state = slots_of(parameters)
+    optimizer = "adam" if state is None else "muon"
+    state = slots_of(parameters) if state is None else state
     tensors = {f"param/{name}": tensor for name, tensor in parameters.items()} | state
-    tensors["meta/step"] = torch.tensor(ITERATION, dtype=torch.int64)
-    tensors["meta/adam_count"] = torch.tensor(STEP, dtype=torch.int64)
+    for name, count in ({"step": ITERATION, "adam_count": STEP} | counts).items():
+        tensors[f"meta/{name}"] = torch.tensor(count, dtype=torch.int64)
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    metadata = {"format": "crossdock-full-state-v1", "model_name": case, "optimizer": "adam", "step": str(ITERATION), "consumed_train_samples": str(SAMPLES)}
+    metadata = {"format": "crossdock-full-state-v1", "model_name": case, "optimizer": optimizer, "step": str(ITERATION), "consumed_train_samples": str(SAMPLES)}
     (target / "config.json").write_text(json.dumps(config, indent=2))
     if shards == 1:
         save_file(tensors, target / "model.safetensors", metadata)

@@ -1,8 +1,10 @@
 """The tool under test, as a user calls it: a program found through CROSSDOCK, a command line, an exit code."""
+import hashlib
 import os
 import pathlib
 import re
 import subprocess
+import sys
 
 import pytest
 
@@ -15,6 +17,16 @@ def require():
         pytest.skip("CROSSDOCK is not set: export CROSSDOCK=/path/to/crossdock to run this module", allow_module_level=True)
     if not os.access(BINARY, os.X_OK):
         raise RuntimeError(f"CROSSDOCK={BINARY} is not a program")
+
+
+def emerging():
+    """Puts emerging-optimizers on the path, or skips a whole module where it is not installed. Before megatron is imported."""
+    requirements = pathlib.Path(__file__).with_name("requirements-emerging.txt").read_bytes()
+    folder = pathlib.Path(sys.prefix).parent / f"emerging-{hashlib.sha256(requirements).hexdigest()[:12]}"
+    if not folder.is_dir():
+        pytest.skip(f"emerging-optimizers is not at {folder}: scripts/setup_test_env.sh makes it", allow_module_level=True)
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
 
 
 def run(*words, expect=0, timeout=120):

@@ -11,6 +11,9 @@
 namespace crossdock::dialects::hf {
 
 inline constexpr std::string_view kFullStateFormat = "crossdock-full-state-v1";
+/// The full state of another converter, for Ling 3 under MaxText: the same keys in one file, without masters and always with Muon.
+inline constexpr std::string_view kLingFormat = "ling3-muon-full-state-v1";
+inline constexpr std::string_view kLingConsumer = "ling3";   ///< --for
 inline constexpr std::string_view kParamPrefix = "param/";
 inline constexpr std::string_view kOptimPrefix = "optim/";
 

@@ -30,6 +30,9 @@ struct Draft {
 [[nodiscard]] Status AddConfigAndSideFiles(const HubState& hub, const TargetOptions& options, DType param_dtype,
                                            TargetState* target);
 
+/// Master weights take the place of the parameters they belong to (--params-from master). kIncomplete where there are none.
+[[nodiscard]] Status UseMasters(HubState* hub);
+
 /// The dtype that most bytes of the parameters have.
 [[nodiscard]] DType MainDType(const Draft& draft);
 

@@ -14,18 +14,43 @@
 namespace crossdock::dialects::hf {
 namespace {
 
+/// Its writer names the model and always Muon.
+Status CheckLing(const Value& metadata) {
+  for (const auto& [key, wanted] : {std::pair{"model_name", ""}, std::pair{"optimizer", "muon"}}) {
+    const auto found = metadata.GetString(key);
+    if (found && !found->empty() && (*wanted == 0 || *found == wanted)) continue;
+    return MakeError(ErrorCode::kCorrupt, fmt::format("the metadata is not that of {}", kLingFormat))
+        .WithTensor(fmt::format("__metadata__.{}", key))
+        .WithExpected(*wanted == 0 ? "the model's name" : wanted)
+        .WithFound(found ? Printable(*found) : "nothing");
+  }
+  return OkStatus();
+}
+
+/// A model_name that is another family's than the one that config.json tells: one of both files belongs to another model.
+Status CheckModelName(const Value& metadata, const HubState& hub) {
+  const auto named = metadata.GetString("model_name");
+  if (!named || *named == hub.family->name) return OkStatus();
+  const auto& known = family::BuiltinFamilies();
+  if (std::none_of(known.begin(), known.end(), [&](const family::FamilyFile& file) { return file.name == *named; })) return OkStatus();
+  return MakeError(ErrorCode::kCorrupt, "the metadata names another model than config.json")
+      .WithTensor("__metadata__.model_name")
+      .WithExpected(hub.family->name)
+      .WithFound(Printable(*named))
+      .WithHint("take the config.json that belongs to these weights");
+}
+
 Status CheckFormat(const Value& metadata, HubState* hub) {
   const auto format = metadata.GetString("format");
   if (format == kFullStateFormat) return OkStatus();
+  if (format == kLingFormat) return CheckLing(metadata);
   if (!format || *format == "pt") {
     hub->notices.push_back(fmt::format("the metadata names no full-state format; read as {}", kFullStateFormat));
     return OkStatus();
   }
-  const bool ling = *format == "ling3-muon-full-state-v1";
-  return MakeError(ErrorCode::kUnsupported, ling ? "full-state files of this converter are recognised but not read yet: support is planned"
-                                                 : "a full-state format that this version does not know")
+  return MakeError(ErrorCode::kUnsupported, "a full-state format that this version does not know")
       .WithTensor("__metadata__.format")
-      .WithExpected(std::string(kFullStateFormat))
+      .WithExpected(fmt::format("{} or {}", kFullStateFormat, kLingFormat))
       .WithFound(Printable(*format));
 }
 
@@ -148,6 +173,8 @@ Result<HubState> ReadFullState(const Catalog& source, const ReadOptions& options
   CROSSDOCK_ASSIGN_OR_RETURN(Reading reading, StartReading(source, options, std::string(kParamPrefix)));
   HubState& hub = reading.hub;
   for (std::string& notice : probe.notices) hub.notices.push_back(std::move(notice));
+  if (options.family == nullptr) CROSSDOCK_RETURN_IF_ERROR(CheckModelName(metadata, hub));
+  hub.model_name = metadata.GetString("model_name").value_or("");
   CROSSDOCK_RETURN_IF_ERROR(ReadCounters(metadata, object("meta"), &hub));
   CROSSDOCK_RETURN_IF_ERROR(ClaimParams(&reading));
   CROSSDOCK_RETURN_IF_ERROR(ClaimOptimizer(&reading));

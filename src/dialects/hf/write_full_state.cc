@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
+#include "dialects/hf/claim.h"
 #include "dialects/hf/extras.h"
 #include "dialects/hf/full_state.h"
 #include "dialects/hf/hf_dialect.h"
@@ -21,10 +24,10 @@ void SetMeta(const HubState& hub, TargetState* target) {
   if (!meta.as_dict()->items.empty()) target->catalog.objects["meta"] = std::move(meta);
 }
 
-void SetMetadata(const HubState& hub, TargetState* target) {
+void SetMetadata(const HubState& hub, bool ling, TargetState* target) {
   Value metadata = Value::MakeDict();
-  metadata.Set("format", Value(kFullStateFormat));
-  metadata.Set("model_name", Value(hub.family->name));
+  metadata.Set("format", Value(ling ? kLingFormat : kFullStateFormat));
+  metadata.Set("model_name", Value(ling && !hub.model_name.empty() ? hub.model_name : hub.family->name));
   metadata.Set("optimizer", Value(hub.optimizer));
   if (hub.counters.step) metadata.Set("step", Value(std::to_string(*hub.counters.step)));
   if (hub.counters.consumed_train_samples) {
@@ -41,18 +44,60 @@ void SetMetadata(const HubState& hub, TargetState* target) {
   target->catalog.objects["__metadata__"] = std::move(metadata);
 }
 
+bool Holds(const HubState& hub, Slot slot) {
+  return std::any_of(hub.tensors.begin(), hub.tensors.end(), [&](const HubTensor& tensor) { return tensor.slot == slot; });
+}
+
+/// What the reader of kLingFormat asks for, and what it has no place for. `hub` loses the latter.
+Status FitToLing(const TargetOptions& options, HubState* hub, TargetState* target) {
+  if (!Holds(*hub, Slot::kMuonMu)) {
+    return MakeError(ErrorCode::kIncomplete, fmt::format("{} always holds Muon's momentum, and the source has none", kLingFormat))
+        .WithHint("without `--for ling3` any optimizer state, or none, is written");
+  }
+  const std::pair<const char*, const std::optional<std::int64_t>*> counters[] = {
+      {"step", &hub->counters.step}, {"muon_count", &hub->counters.muon_count}, {"adam_count", &hub->counters.adam_count}};
+  for (const auto& [name, value] : counters) {
+    if (*value) continue;
+    return MakeError(ErrorCode::kIncomplete, fmt::format("{} always holds three counters, and the source does not say one", kLingFormat)).WithExpected(fmt::format("meta/{}", name));
+  }
+  if (options.params_from_master) CROSSDOCK_RETURN_IF_ERROR(UseMasters(hub));
+  for (const HubTensor& tensor : hub->tensors) {
+    if (tensor.slot != Slot::kMaster || options.params_from_master) continue;
+    const auto bytes = ByteSize(tensor.dtype, tensor.shape);
+    AddLeftOut(&target->left_out, "master weights", fmt::format("{} has no place for them; --params-from master makes them the parameters", kLingFormat), bytes ? *bytes : 0);
+  }
+  std::erase_if(hub->tensors, [](const HubTensor& tensor) { return tensor.slot == Slot::kMaster; });
+  if (!hub->extras.as_dict()->items.empty()) {
+    target->left_out.push_back({"scheduler and optimizer settings", fmt::format("{} has no place for them", kLingFormat), 1, 0});
+    hub->extras = Value::MakeDict();
+  }
+  hub->optimizer = "muon";
+  if (!hub->counters.consumed_train_samples) {
+    hub->counters.consumed_train_samples = 0;
+    target->notices.emplace_back("consumed_train_samples is not known and stored as 0: a run that continues starts its data again");
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
-Result<TargetState> WriteFullState(const HubState& hub, const TargetOptions& options) {
-  if (options.params_from_master) {
+Result<TargetState> WriteFullState(const HubState& given, const TargetOptions& options) {
+  const bool ling = options.consumer == kLingConsumer;
+  if (options.params_from_master && !ling) {
     return MakeError(ErrorCode::kUsage, "full-state files hold parameters and master weights both")
         .WithHint("leave --params-from out");
   }
-  if (!hub.optimizer_refusal.empty()) {
-    return MakeError(ErrorCode::kUnsupported, "the source's optimizer state cannot be carried: " + hub.optimizer_refusal)
+  if (!given.optimizer_refusal.empty()) {
+    return MakeError(ErrorCode::kUnsupported, "the source's optimizer state cannot be carried: " + given.optimizer_refusal)
         .WithHint("--no-optim writes the parameters alone");
   }
   TargetState target;
+  HubState fitted;
+  if (ling) {
+    fitted = given;
+    CROSSDOCK_RETURN_IF_ERROR(FitToLing(options, &fitted, &target));
+  }
+  const HubState& hub = ling ? fitted : given;
   target.catalog.format = "safetensors";
   target.catalog.step = hub.counters.step;
   Draft draft;
@@ -64,7 +109,7 @@ Result<TargetState> WriteFullState(const HubState& hub, const TargetOptions& opt
   CROSSDOCK_RETURN_IF_ERROR(AddConfigAndSideFiles(hub, options, MainDType(draft), &target));
   draft.Finish(&target);
   SetMeta(hub, &target);
-  SetMetadata(hub, &target);
+  SetMetadata(hub, ling, &target);
   target.load_line = {"crossdock convert TARGET OUT --to FORMAT   (hf, megatron, megatron-legacy or dcp)"};
   return target;
 }

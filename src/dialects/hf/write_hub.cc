@@ -107,7 +107,19 @@ Status AddCopies(const HubState& hub, const TargetOptions& options, const Spelli
   return OkStatus();
 }
 
-/// Master weights take the place of the parameters they belong to.
+/// The parameters alone, master weights in their place where they are asked for.
+Result<HubState> ParamsOf(const HubState& hub, const TargetOptions& options) {
+  HubState params;
+  params.family = hub.family;
+  params.model = hub.model;
+  params.tensors = hub.tensors;
+  if (options.params_from_master) CROSSDOCK_RETURN_IF_ERROR(UseMasters(&params));
+  std::erase_if(params.tensors, [](const HubTensor& tensor) { return tensor.slot != Slot::kParam; });
+  return params;
+}
+
+}  // namespace
+
 Status UseMasters(HubState* hub) {
   std::map<std::string, HubTensor> masters;
   for (const HubTensor& tensor : hub->tensors) {
@@ -125,19 +137,6 @@ Status UseMasters(HubState* hub) {
   }
   return OkStatus();
 }
-
-/// The parameters alone, master weights in their place where they are asked for.
-Result<HubState> ParamsOf(const HubState& hub, const TargetOptions& options) {
-  HubState params;
-  params.family = hub.family;
-  params.model = hub.model;
-  params.tensors = hub.tensors;
-  if (options.params_from_master) CROSSDOCK_RETURN_IF_ERROR(UseMasters(&params));
-  std::erase_if(params.tensors, [](const HubTensor& tensor) { return tensor.slot != Slot::kParam; });
-  return params;
-}
-
-}  // namespace
 
 Status Draft::Add(std::string name, const std::string& hub_name, Slot slot, DType source_dtype, const Shape& shape,
                   expr::Expr expr, const TargetOptions& options) {

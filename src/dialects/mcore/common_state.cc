@@ -27,7 +27,7 @@ void SetRunArgs(const CommonRequest& request, Value* args) {
   }
   args->Set("no_save_rng", Value(true));
   args->Set("no_save_optim", Value(!request.with_optimizer));
-  args->Set("use_distributed_optimizer", Value(request.with_optimizer));
+  args->Set("use_distributed_optimizer", Value(request.with_optimizer && !request.with_muon));
   args->Set("ckpt_fully_parallel_save", Value(true));
   args->Set("ckpt_format", Value("torch_dist"));
   args->Set("transformer_impl", Value("transformer_engine"));
@@ -99,15 +99,27 @@ Status ApplySetArgs(const CommonRequest& request, Value* args, std::vector<std::
   return OkStatus();
 }
 
-Value ContentMetadata(bool with_optimizer) {
+Value ContentMetadata(bool distributed) {
   Value metadata = Value::MakeDict();
-  if (with_optimizer) {
+  if (distributed) {
     metadata.Set("distrib_optim_sharding_type", Value("fully_reshardable"));
     metadata.Set("distrib_optim_fully_reshardable_mem_efficient", Value(false));
   }
   metadata.Set("singleton_local_shards", Value(false));
   metadata.Set("chained_optim_avoid_prefix", Value(true));
   return metadata;
+}
+
+/// Megatron's Muon counts no steps. A count of its own is kept beside what Megatron reads; the run's next save leaves it out, so
+/// that it never grows old.
+void KeepCounters(const CommonRequest& request, CommonResult* result) {
+  const Counters& counters = request.hub->counters;
+  if (!request.with_muon || !counters.muon_count || counters.muon_count == counters.adam_count) return;
+  Value kept = Value::MakeDict();
+  kept.Set("muon_count", Value(*counters.muon_count));
+  result->common.Set(kKeptCounters, std::move(kept));
+  result->notices.push_back(fmt::format("Muon's counter, {}, has no place in Megatron's optimizer, whose Muon counts no steps: it is kept as {} in the common state, which this tool reads again",
+                                        *counters.muon_count, kKeptCounters));
 }
 
 }  // namespace
@@ -138,6 +150,7 @@ Result<CommonResult> MakeCommon(const CommonRequest& request) {
     result.common.Set("optimizer", std::move(state.optimizer));
     result.common.Set("opt_param_scheduler", std::move(state.scheduler));
     result.notices = std::move(state.notices);
+    KeepCounters(request, &result);
     if (!hub.counters.consumed_train_samples) {
       result.notices.push_back("consumed_train_samples is not known and stored as 0: a run that continues starts its data again");
     }
@@ -150,7 +163,7 @@ Result<CommonResult> MakeCommon(const CommonRequest& request) {
   }
   const Value* operations = hub.extras.Find("num_floating_point_operations_so_far");
   result.common.Set("num_floating_point_operations_so_far", operations != nullptr ? *operations : Value(0));
-  result.common.Set("content_metadata", ContentMetadata(request.with_optimizer));
+  result.common.Set("content_metadata", ContentMetadata(request.with_optimizer && !request.with_muon));
   result.common.Set("args", MakeNamespace(result.args));
   return result;
 }

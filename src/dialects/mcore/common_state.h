@@ -16,6 +16,9 @@ namespace crossdock::dialects::mcore {
 /// Megatron's default of --make-vocab-size-divisible-by.
 inline constexpr std::int64_t kVocabDivisor = 128;
 
+/// A key of the common state that Megatron does not know: counters that its optimizers have no place for.
+inline constexpr const char* kKeptCounters = "crossdock_counters";
+
 struct CommonRequest {
   const HubState* hub = nullptr;
   const TargetOptions* options = nullptr;
@@ -24,6 +27,7 @@ struct CommonRequest {
   std::int64_t vocab_size = 0;
   std::int64_t padded_vocab = 0;
   bool with_optimizer = false;
+  bool with_muon = false;              ///< the optimizer is Muon and Adam chained, not distributed
   std::int64_t iteration = 0;
 };
 

@@ -44,7 +44,7 @@ Result<GlobalView> SeeFlattened(const Catalog& source) {
       Result<Expr> whole = FromFlattenedBlocks(made, seen.shape);
       if (!whole) return Error(std::move(whole).error()).WithTensor(stored.name);
       made = *std::move(whole);
-      if (key.slot && key.slot != Slot::kMuonMu) seen.name = SlotKey(*key.slot, key.model_key);
+      if (key.slot) seen.name = SlotKey(*key.slot, key.model_key);
       seen.chunks.clear();
     }
     view.exprs.push_back(std::move(made));

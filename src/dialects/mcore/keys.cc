@@ -114,11 +114,12 @@ std::vector<std::string> OtherSpellings(std::string_view name) {
   return others;
 }
 
-std::string SlotKey(Slot slot, std::string_view model_key) {
+std::string SlotKey(Slot slot, std::string_view model_key, OptimizerForm form) {
   switch (slot) {
-    case Slot::kMaster: return "optimizer.state.param." + std::string(model_key);
+    case Slot::kMaster: return (form == OptimizerForm::kPlain ? "optimizer.state.fp32_param." : "optimizer.state.param.") + std::string(model_key);
     case Slot::kAdamMu: return "optimizer.state.exp_avg." + std::string(model_key);
     case Slot::kAdamNu: return "optimizer.state.exp_avg_sq." + std::string(model_key);
+    case Slot::kMuonMu: return "optimizer.state.momentum_buffer." + std::string(model_key);
     default: return std::string(model_key);
   }
 }

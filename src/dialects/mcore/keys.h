@@ -30,8 +30,13 @@ struct TensorKey {
 };
 [[nodiscard]] TensorKey ParseTensorKey(std::string_view key);
 
-/// The key of a slot as this project writes it (fully_reshardable). REQUIRES: not kMuonMu.
-[[nodiscard]] std::string SlotKey(Slot slot, std::string_view model_key);
+/// How the optimizer that reads the keys is divided among data-parallel ranks.
+enum class OptimizerForm : std::uint8_t {
+  kDistributed,  ///< Megatron's distributed optimizer, fully_reshardable
+  kPlain,        ///< one that is not distributed, as Muon's: the master copy is called fp32_param
+};
+/// The key of a slot as this project writes it.
+[[nodiscard]] std::string SlotKey(Slot slot, std::string_view model_key, OptimizerForm form = OptimizerForm::kDistributed);
 
 enum class ObjectKind : std::uint8_t { kExtraState, kRng, kRerun, kCommon, kOptimizer, kOther };
 [[nodiscard]] ObjectKind ClassifyObject(std::string_view name);

@@ -320,7 +320,7 @@ class Merger {
 
   void Add(const std::string& key, Slot slot, Expr whole) {
     if (whole == nullptr) return;
-    const std::string name = slot == Slot::kMuonMu ? "optimizer.state.momentum_buffer." + key : SlotKey(slot, key);
+    const std::string name = SlotKey(slot, key);
     view_.catalog.entries.push_back({name, Slot::kParam, whole->dtype, whole->shape, {}});
     view_.exprs.push_back(expr::Simplify(whole));
   }

@@ -61,6 +61,27 @@ std::string UnreadFlags(const Value& args) {
   return flags;
 }
 
+/// --optimizer muon and its settings; those at Megatron's defaults (0.19.2, training/arguments.py) need no word.
+std::string MuonFlags(const Value& args) {
+  std::string flags = " --optimizer muon";
+  if (args.GetBool("use_layer_wise_distributed_optimizer").value_or(false)) flags += " --use-distributed-optimizer";
+  if (args.GetFloat("muon_momentum")) flags += " --muon-momentum " + Number(args, "muon_momentum");
+  if (args.GetBool("muon_nesterov").value_or(false)) flags += " --muon-nesterov";
+  if (!args.GetBool("muon_split_qkv").value_or(true)) flags += " --muon-no-split-qkv";
+  constexpr std::array<std::array<const char*, 3>, 5> kWords = {{{"muon_scale_mode", "--muon-scale-mode", "spectral"},
+                                                                 {"muon_fp32_matmul_prec", "--muon-fp32-matmul-prec", "medium"},
+                                                                 {"muon_coefficient_type", "--muon-coefficient-type", "quintic"},
+                                                                 {"muon_tp_mode", "--muon-tp-mode", "blockwise"},
+                                                                 {"muon_scalar_optimizer", "--muon-scalar-optimizer", "adam"}}};
+  for (const auto& [name, flag, ordinary] : kWords) {
+    const auto word = args.GetString(name);
+    if (word && *word != ordinary) flags += fmt::format(" {} {}", flag, *word);
+  }
+  if (args.GetInt("muon_num_ns_steps").value_or(5) != 5) flags += " --muon-num-ns-steps " + Number(args, "muon_num_ns_steps");
+  if (args.GetFloat("muon_extra_scale_factor").value_or(1) != 1) flags += " --muon-extra-scale-factor " + Number(args, "muon_extra_scale_factor");
+  return flags;
+}
+
 }  // namespace
 
 std::string LoadFlags(const Value& args) {
@@ -104,7 +125,7 @@ std::string LoadLine(const std::string& root, const std::string& unit, const Sto
   std::string line = fmt::format("--load {} {}", root, LoadFlags(state.args));
   if (state.tokenizer) line += fmt::format(" --tokenizer-type HuggingFaceTokenizer --tokenizer-model {}/hf", unit);
   if (!state.optimizer) return line + (state.release ? "" : " --no-load-optim");
-  line += " --use-distributed-optimizer";
+  line += state.args.GetString("optimizer") == "muon" ? MuonFlags(state.args) : " --use-distributed-optimizer";
   for (const auto& [name, flag] : {std::pair{"lr", "--lr"}, std::pair{"min_lr", "--min-lr"}, std::pair{"weight_decay", "--weight-decay"}}) {
     if (state.args.GetFloat(name)) line += fmt::format(" {} {}", flag, Number(state.args, name));
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "dialects/mcore/args.h"
+#include "dialects/mcore/muon_groups.h"
 #include "fmt/format.h"
 
 namespace crossdock::dialects::mcore {
@@ -17,8 +18,9 @@ class Settings {
     const ValueList* list = groups != nullptr ? groups->as_sequence() : nullptr;
     if (list == nullptr) return;
     for (const Value& group : *list) {
-      // The group whose weight decay counts speaks for all.
-      if (decayed_ == nullptr || Decay(group) > Decay(*decayed_)) decayed_ = &group;
+      // The group whose weight decay counts speaks for all of its optimizer.
+      const Value*& chosen = IsMuonGroup(group) ? muon_ : decayed_;
+      if (chosen == nullptr || Decay(group) > Decay(*chosen)) chosen = &group;
     }
   }
 
@@ -34,19 +36,22 @@ class Settings {
       if (const std::int64_t* whole = value.as_int()) return static_cast<double>(*whole);
       return std::nullopt;
     }
-    if (decayed_ != nullptr) {
-      if (const std::optional<double> found = decayed_->GetFloat(in_group)) return found;
+    for (const Value* group : {decayed_, muon_}) {
+      if (group == nullptr) continue;
+      if (const std::optional<double> found = group->GetFloat(in_group)) return found;
     }
     const Value& extras = request_.hub->extras;
     if (const std::optional<double> found = extras.GetFloat("args." + name)) return found;
     return extras.GetFloat(name);
   }
 
-  [[nodiscard]] const Value* decayed() const { return decayed_; }
+  [[nodiscard]] const Value* decayed() const { return decayed_; }   ///< of Adam's groups
+  [[nodiscard]] const Value* muon() const { return muon_; }
 
  private:
   const CommonRequest& request_;
   const Value* decayed_ = nullptr;
+  const Value* muon_ = nullptr;
 };
 
 struct Hyper {
@@ -155,6 +160,17 @@ ValueList CarriedGroups(const ValueList& carried, const Settings& settings, cons
   return groups;
 }
 
+/// Adam's among the carried groups. Which optimizer's they are is said anew by what is written.
+ValueList AdamGroups(const ValueList& carried) {
+  ValueList groups;
+  for (Value group : carried) {
+    if (IsMuonGroup(group)) continue;
+    group.Erase("optimizer");
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
 bool IsOfExperts(const Value& group) { return group.GetBool("is_expert_parallel").value_or(false); }
 
 /// A run with expert-parallel ranks has a second optimizer, for the experts: one group, as none of theirs is a vector or a bias.
@@ -173,6 +189,23 @@ Value OneOptimizer(ValueList groups, const Value* scaler) {
   optimizer.Set("param_state_sharding_type", Value("fully_reshardable"));
   if (scaler != nullptr) optimizer.Set("grad_scaler", *scaler);
   return optimizer;
+}
+
+/// Megatron takes the momentum of a group from the checkpoint, whatever the loading run's own argument says.
+MuonSettings ReadMuon(const CommonRequest& request, const Settings& settings, const Hyper& hyper, std::vector<std::string>* notices) {
+  constexpr double kMomentum = 0.9;  // Megatron's own default of --muon-momentum
+  MuonSettings muon{hyper.max_lr, hyper.lr, hyper.min_lr, hyper.weight_decay, kMomentum};
+  if (settings.muon() != nullptr && !settings.IsSet("lr")) muon.lr = settings.muon()->GetFloat("lr").value_or(muon.lr);
+  const std::optional<double> momentum = settings.Find("muon_momentum", "momentum");
+  if (momentum) {
+    muon.momentum = *momentum;
+  } else {
+    notices->push_back(fmt::format("Muon's momentum ({}) is assumed, for the source does not say it, and the loading run takes it from the checkpoint (--set muon_momentum=)", kMomentum));
+  }
+  if (request.hub->extras_words.empty()) {
+    notices->push_back(fmt::format("Muon's momentum is carried as it is: Megatron-Core keeps an exponential average, and the source does not say that it does (a plain sum is 1 / (1 - {}) times as large)", muon.momentum));
+  }
+  return muon;
 }
 
 bool HasBothDecays(const ValueList& groups) {
@@ -196,14 +229,20 @@ Result<OptimizerState> MakeOptimizerState(const CommonRequest& request) {
   const Value* carried = request.hub->extras.Find("param_groups");
   const ValueList* list = carried != nullptr ? carried->as_sequence() : nullptr;
   ValueList groups;
-  if (list != nullptr && HasBothDecays(*list)) {
-    groups = CarriedGroups(*list, settings, hyper, step);
+  const ValueList adam = list != nullptr ? AdamGroups(*list) : ValueList();
+  if (HasBothDecays(adam)) {
+    groups = CarriedGroups(adam, settings, hyper, step);
   } else {
     groups = {MakeGroup(hyper, true, step), MakeGroup(hyper, false, step)};
   }
   const Value* scaler = request.hub->extras.Find("grad_scaler");
   std::erase_if(groups, IsOfExperts);   // of a run with another division: made anew where this one has them
-  if (request.options->layout.ep > 1 && request.hub->model.letters.contains("experts")) {
+  const bool divided = request.options->layout.ep > 1 && request.hub->model.letters.contains("experts");
+  if (request.with_muon) {
+    const MuonSettings muon = ReadMuon(request, settings, hyper, &state.notices);
+    state.optimizer = ChainMuon(muon, std::move(groups), divided);
+    state.run_args.Set("muon_momentum", Value(muon.momentum));
+  } else if (divided) {
     ValueList experts = {ExpertGroup(groups)};
     state.optimizer = Value::MakeDict({{Value(0), OneOptimizer(std::move(groups), scaler)}, {Value(1), OneOptimizer(std::move(experts), scaler)}});
   } else {
@@ -223,7 +262,7 @@ Result<OptimizerState> MakeOptimizerState(const CommonRequest& request) {
   constexpr std::pair<const char*, double Hyper::*> kArguments[] = {{"lr", &Hyper::max_lr}, {"min_lr", &Hyper::min_lr}, {"weight_decay", &Hyper::weight_decay},
                                                                     {"adam_beta1", &Hyper::beta1}, {"adam_beta2", &Hyper::beta2}, {"adam_eps", &Hyper::epsilon}};
   for (const auto& [name, member] : kArguments) state.run_args.Set(name, Value(hyper.*member));
-  state.run_args.Set("optimizer", Value("adam"));
+  state.run_args.Set("optimizer", Value(request.with_muon ? "muon" : "adam"));
   return state;
 }
 

@@ -269,6 +269,7 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   CROSSDOCK_ASSIGN_OR_RETURN(const family::Binding binding, family::Bind(*chosen.family, chosen.model, bind));
 
   HubState hub;
+  hub.notices = std::move(chosen.notices);
   hub.left_out = std::move(inventory.left_out);
   CROSSDOCK_ASSIGN_OR_RETURN(hub.tensors, Claims(source, inventory, chosen).Run(binding, options, &hub.left_out, &hub.copies));
   for (const family::HubTensor& tensor : binding.hub) hub.order.push_back(tensor.name);
@@ -279,6 +280,10 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
 
   const Value* args = chosen.stored ? &chosen.stored->args : nullptr;
   CROSSDOCK_ASSIGN_OR_RETURN(hub.counters, ReadCounters(source, args, !hub.optimizer.empty()));
+  if (hub.optimizer == "muon" && !hub.counters.muon_count && hub.counters.adam_count) {
+    hub.counters.muon_count = hub.counters.adam_count;
+    hub.notices.push_back(fmt::format("Megatron's Muon counts no steps; it steps together with Adam, whose count, {}, is taken", *hub.counters.muon_count));
+  }
   hub.extras = ReadExtras(source, args);
   if (hub.optimizer.empty()) hub.extras.Erase("param_groups");
   hub.extras_words = "mcore";
@@ -287,7 +292,6 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   if (!chosen.family->consumers.empty()) hub.layout.Set("names", Value(bind.consumer.empty() ? chosen.family->consumers.front() : bind.consumer));
   hub.side_files = HubSideFiles(source);
   hub.load_hint = LoadLine(source.root, source.root, StoredStateOf(source, IsRelease(source)));
-  hub.notices = std::move(chosen.notices);
   if (std::optional<std::string> notice = IterationNotice(source)) hub.notices.push_back(*std::move(notice));
   const bool hub_has_pairs = chosen.family->States("rotary_interleaved");
   if (args != nullptr && IsInterleaved(*args) && !hub_has_pairs) {

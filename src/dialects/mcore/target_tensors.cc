@@ -6,6 +6,7 @@
 
 #include "dialects/mcore/inventory.h"
 #include "dialects/mcore/keys.h"
+#include "dialects/mcore/muon_partition.h"
 #include "fmt/format.h"
 
 namespace crossdock::dialects::mcore {
@@ -42,11 +43,8 @@ class Builder {
       : family_(*hub.family), binding_(binding), stages_(stages), options_(options), index_(hub) {}
 
   Result<TargetTensors> Run() {
-    if (index_.Has(Slot::kMuonMu)) {
-      return MakeError(ErrorCode::kUnsupported, "Muon's momentum is not written to Megatron by this version")
-          .WithHint("--no-optim leaves the optimizer state behind");
-    }
-    out_.with_optimizer = index_.Has(Slot::kAdamMu);
+    out_.with_muon = index_.Has(Slot::kMuonMu);
+    out_.with_optimizer = out_.with_muon || index_.Has(Slot::kAdamMu);
     if (options_.params_from_master && !index_.Has(Slot::kMaster)) {
       return MakeError(ErrorCode::kIncomplete, "--params-from master needs master weights, which the source does not hold");
     }
@@ -54,7 +52,11 @@ class Builder {
       CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<Chunk> chunks, ChunksOf(tensor));
       CROSSDOCK_RETURN_IF_ERROR(AddParam(tensor, chunks));
       if (!out_.with_optimizer || IsBuffer(tensor) || tensor.repeats) continue;
-      for (const Slot slot : {Slot::kMaster, Slot::kAdamMu, Slot::kAdamNu}) CROSSDOCK_RETURN_IF_ERROR(AddState(tensor, slot, chunks));
+      CROSSDOCK_ASSIGN_OR_RETURN(const bool muon, IsMuons(tensor));
+      CROSSDOCK_RETURN_IF_ERROR(AddState(tensor, Slot::kMaster, chunks));
+      if (muon) CROSSDOCK_RETURN_IF_ERROR(AddState(tensor, Slot::kMuonMu, chunks));
+      if (muon) continue;
+      for (const Slot slot : {Slot::kAdamMu, Slot::kAdamNu}) CROSSDOCK_RETURN_IF_ERROR(AddState(tensor, slot, chunks));
     }
     if (!missing_.empty()) {
       return MakeError(ErrorCode::kIncomplete, fmt::format("the source lacks {} tensors that Megatron's checkpoint must hold", missing_.size()))
@@ -132,6 +134,16 @@ class Builder {
     return OkStatus();
   }
 
+  /// The source's keys decide; where Megatron's rule would decide otherwise, that is told.
+  Result<bool> IsMuons(const DialectTensor& tensor) {
+    if (!out_.with_muon) return false;
+    CROSSDOCK_ASSIGN_OR_RETURN(const Owner owner, OwnerOf(binding_, tensor, [&](const std::string& name, Slot slot) { return index_.Find(name, slot) != nullptr; }));
+    if (owner == Owner::kNone) return GoesToMuon(tensor);  // told as missing under the slots that Megatron asks for
+    const bool muon = owner == Owner::kMuon;
+    if (muon != GoesToMuon(tensor)) (muon ? not_muon_ : not_adam_).push_back(tensor.name);
+    return muon;
+  }
+
   Status AddState(const DialectTensor& tensor, Slot slot, const std::vector<Chunk>& chunks) {
     const bool upcast = slot == Slot::kMaster && !index_.Has(Slot::kMaster);
     if (upcast) {
@@ -142,7 +154,8 @@ class Builder {
     }
     const Slot source = upcast ? Slot::kParam : slot;
     CROSSDOCK_ASSIGN_OR_RETURN(Expr made, Compose(tensor, slot, DType::kF32, [&](const std::string& name) { return index_.Find(name, source); }));
-    Push({SlotKey(slot, tensor.name), Slot::kParam, DType::kF32, tensor.shape, chunks}, std::move(made));
+    const OptimizerForm form = out_.with_muon ? OptimizerForm::kPlain : OptimizerForm::kDistributed;
+    Push({SlotKey(slot, tensor.name, form), Slot::kParam, DType::kF32, tensor.shape, chunks}, std::move(made));
     return OkStatus();
   }
 
@@ -252,7 +265,13 @@ class Builder {
     if (most != bytes_by_dtype_.end()) out_.params_dtype = most->first;
     if (cast_ > 0) out_.notices.push_back(fmt::format("{} tensors are cast to {}", cast_, DTypeName(out_.params_dtype)));
     if (widened_ > 0) out_.notices.push_back(fmt::format("{} joined tensors have parts of different dtypes and are widened to F32", widened_));
-    if (upcast_ > 0) out_.notices.push_back("the source has Adam's moments and no master weights: the parameters themselves, widened to F32, become the master weights");
+    if (upcast_ > 0) out_.notices.push_back("the source has the optimizer's moments and no master weights: the parameters themselves, widened to F32, become the master weights");
+    for (const auto& [names, has, asked] : {std::tuple{&not_muon_, "Muon's momentum", "Adam's moments"}, std::tuple{&not_adam_, "Adam's moments", "Muon's momentum"}}) {
+      if (names->empty()) continue;
+      out_.notices.push_back(fmt::format("ATTENTION: the source has {} for {} tensors, and Megatron-Core by its own rule asks for {} there: {}. They are written as the source has them, and "
+                                         "only a run that divides its parameters likewise loads them",
+                                         has, names->size(), asked, SomeNames(*names, 8)));
+    }
     if (!out_.with_optimizer && index_.Has(Slot::kMaster)) {
       out_.left_out.push_back({"master weights", "a Megatron checkpoint without Adam's moments holds no optimizer state", 1, 0});
     }
@@ -267,6 +286,8 @@ class Builder {
   std::vector<std::pair<Entry, Expr>> pairs_;
   std::vector<std::string> missing_;
   std::map<DType, std::int64_t> bytes_by_dtype_;
+  std::vector<std::string> not_muon_;   ///< Muon's in the source, Adam's by Megatron's rule
+  std::vector<std::string> not_adam_;
   std::int64_t cast_ = 0;
   std::int64_t widened_ = 0;
   std::int64_t upcast_ = 0;

@@ -3,7 +3,7 @@
 /// for each part that a (pipeline, tensor) rank of the layout would have written.
 /// Invariants: entries are sorted by name; chunks cover each tensor once; a replicated tensor is written by tensor rank 0
 /// of its stage; layers of matrices are chunks of their own, so that a rank reads what it needs and no more.
-/// Errors: kIncomplete for hub tensors that the target needs, kUnsupported for Muon's momentum.
+/// Errors: kIncomplete for hub tensors that the target needs, kUnsupported where parts of one tensor belong to Muon and to Adam.
 #pragma once
 
 #include <string>
@@ -18,6 +18,7 @@ struct TargetTensors {
   std::vector<expr::Expr> exprs;
   DType params_dtype = DType::kBF16;      ///< of most parameter bytes
   bool with_optimizer = false;
+  bool with_muon = false;                 ///< the optimizer is Muon and Adam chained, neither of them distributed
   std::vector<LeftOut> left_out;
   std::vector<std::string> notices;
 };

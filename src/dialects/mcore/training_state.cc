@@ -6,6 +6,7 @@
 
 #include "base/endian.h"
 #include "dialects/mcore/args.h"
+#include "dialects/mcore/common_state.h"
 #include "dialects/mcore/layout_args.h"
 #include "dialects/mcore/target_unit.h"
 #include "fmt/format.h"
@@ -17,7 +18,9 @@ namespace {
 constexpr std::array kRunArguments = {
     "lr", "min_lr", "weight_decay", "start_weight_decay", "end_weight_decay", "weight_decay_incr_style", "lr_decay_style", "lr_decay_iters",
     "lr_decay_samples", "lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction", "adam_beta1", "adam_beta2", "adam_eps", "clip_grad",
-    "global_batch_size", "micro_batch_size", "train_iters", "train_samples", "skipped_train_samples", "consumed_valid_samples", "seed", "optimizer"};
+    "global_batch_size", "micro_batch_size", "train_iters", "train_samples", "skipped_train_samples", "consumed_valid_samples", "seed", "optimizer",
+    "muon_momentum", "muon_nesterov", "muon_split_qkv", "muon_scale_mode", "muon_fp32_matmul_prec", "muon_coefficient_type", "muon_num_ns_steps",
+    "muon_tp_mode", "muon_extra_scale_factor", "muon_scalar_optimizer"};
 
 std::optional<std::int64_t> FromReal(double real) {
   if (!(real >= 0 && real < 9.2e18)) return std::nullopt;
@@ -145,6 +148,7 @@ Result<Counters> ReadCounters(const Catalog& catalog, const Value* args, bool wi
     const Value* torch_state = common->FindPath("optimizer.optimizer.state");
     if (torch_state != nullptr) counters.adam_count = StepOf(*torch_state, "common_step");
   }
+  if (const Value* kept = common->Find(kKeptCounters)) counters.muon_count = kept->GetInt("muon_count");
   return counters;
 }
 

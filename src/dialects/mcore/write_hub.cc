@@ -172,7 +172,7 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
   TargetState target;
   target.stages = stages;
   CROSSDOCK_ASSIGN_OR_RETURN(const TargetUnit unit, ChooseUnit(options, hub.counters.step));
-  CROSSDOCK_ASSIGN_OR_RETURN(CommonResult common, MakeCommon({&hub, &options, &stages, tensors.params_dtype, vocabulary.size, vocabulary.padded, tensors.with_optimizer, unit.iteration}));
+  CROSSDOCK_ASSIGN_OR_RETURN(CommonResult common, MakeCommon({&hub, &options, &stages, tensors.params_dtype, vocabulary.size, vocabulary.padded, tensors.with_optimizer, tensors.with_muon, unit.iteration}));
   target.unit_name = unit.name;
   target.notices = std::move(tensors.notices);
   if (hub.config.words == "hf" && hf::ReadRope(family::TextConfig(*hub.family, hub.config).values).type == "dynamic") {

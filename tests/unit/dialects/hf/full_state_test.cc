@@ -55,11 +55,74 @@ TEST(ReadFullState, RefusesOtherFormats) {
   Catalog source = FullState();
   source.objects["__metadata__"] = Metadata("crossdock-full-state-v2");
   EXPECT_THAT(ReadFullState(source, {}), IsError(ErrorCode::kUnsupported, HasSubstr("crossdock-full-state-v2")));
-  source.objects["__metadata__"] = Metadata("ling3-muon-full-state-v1");
-  EXPECT_THAT(ReadFullState(source, {}), IsError(ErrorCode::kUnsupported, HasSubstr("planned")));
+  source.objects["__metadata__"] = Metadata();
+  source.objects["__metadata__"].Set("model_name", Value("gemma3"));
+  EXPECT_THAT(ReadFullState(source, {}), IsError(ErrorCode::kCorrupt, HasSubstr("gemma3")));
   source.objects.erase("__metadata__");
   ASSERT_OK_AND_ASSIGN(const HubState hub, ReadFullState(source, {}));
   EXPECT_THAT(hub.notices, Contains(HasSubstr("no full-state format")));
+}
+
+/// Matrices of layers with Muon's momentum, as the other converter writes them: no masters.
+Catalog LingState() {
+  Catalog source = FullState();
+  for (const Entry& entry : TinyModel().entries) {
+    Remove(&source, FullStateName(Slot::kMaster, entry.name));
+    if (entry.shape.size() != 2 || entry.name.find(".layers.") == std::string::npos) continue;
+    for (const Slot slot : {Slot::kAdamMu, Slot::kAdamNu}) Remove(&source, FullStateName(slot, entry.name));
+    Add(&source, FullStateName(Slot::kMuonMu, entry.name), entry.shape, DType::kF32);
+  }
+  source.objects["__metadata__"] = Metadata("ling3-muon-full-state-v1");
+  source.objects["__metadata__"].Set("optimizer", Value("muon"));
+  source.objects["__metadata__"].Set("model_name", Value("ling3-tiny"));
+  source.objects["__metadata__"].Set("step", Value("20"));
+  source.objects["meta"].Set("meta/muon_count", Value(18));
+  return source;
+}
+
+TEST(LingFullState, ComesBackAsItWas) {
+  const Catalog source = LingState();
+  ASSERT_OK_AND_ASSIGN(const HubState hub, ReadFullState(source, {}));
+  EXPECT_EQ(hub.counters.muon_count, 18);
+  TargetOptions options;
+  options.consumer = "ling3";
+  ASSERT_OK_AND_ASSIGN(const TargetState target, WriteFullState(hub, options));
+  ASSERT_EQ(target.catalog.entries.size(), source.entries.size());
+  for (std::size_t i = 0; i < source.entries.size(); ++i) EXPECT_EQ(target.catalog.entries[i].name, source.entries[i].name);
+  EXPECT_TRUE(target.catalog.objects.at("__metadata__").Equals(source.objects.at("__metadata__"))) << ToJson(target.catalog.objects.at("__metadata__"), 0);
+  EXPECT_TRUE(target.catalog.objects.at("meta").Equals(source.objects.at("meta")));
+}
+
+TEST(LingFullState, HasNoPlaceForMastersAndSettings) {
+  Catalog source = LingState();
+  Add(&source, "optim/master/model.norm.weight", {8}, DType::kF32);
+  ASSERT_OK_AND_ASSIGN(HubState hub, ReadFullState(source, {}));
+  hub.extras = Json(R"({"lr": 0.5})");
+  TargetOptions options;
+  options.consumer = "ling3";
+  ASSERT_OK_AND_ASSIGN(const TargetState target, WriteFullState(hub, options));
+  ASSERT_EQ(target.left_out.size(), 2U);
+  EXPECT_EQ(target.left_out[0].name, "master weights");
+  EXPECT_EQ(target.left_out[1].name, "scheduler and optimizer settings");
+  EXPECT_EQ(target.catalog.objects.at("__metadata__").Find("crossdock_extras"), nullptr);
+  options.params_from_master = true;
+  ASSERT_OK_AND_ASSIGN(const TargetState masters, WriteFullState(hub, options));
+  EXPECT_EQ(masters.catalog.entries[static_cast<std::size_t>(masters.catalog.Find("param/model.norm.weight"))].dtype, DType::kF32);
+}
+
+TEST(LingFullState, WhatItsReaderWouldRefuseIsRefused) {
+  TargetOptions options;
+  options.consumer = "ling3";
+  ASSERT_OK_AND_ASSIGN(HubState hub, ReadFullState(LingState(), {}));
+  hub.counters.adam_count.reset();
+  EXPECT_THAT(WriteFullState(hub, options), IsError(ErrorCode::kIncomplete, HasSubstr("meta/adam_count")));
+  ASSERT_OK_AND_ASSIGN(hub, ReadFullState(FullState(), {}));
+  EXPECT_THAT(WriteFullState(hub, options), IsError(ErrorCode::kIncomplete, HasSubstr("Muon's momentum")));
+  for (const char* key : {"model_name", "optimizer"}) {
+    Catalog source = LingState();
+    source.objects["__metadata__"].Erase(key);
+    EXPECT_THAT(ReadFullState(source, {}), IsError(ErrorCode::kCorrupt, HasSubstr(key)));
+  }
 }
 
 TEST(ReadFullState, RefusesCountersItCannotPlace) {
