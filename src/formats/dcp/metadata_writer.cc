@@ -185,7 +185,7 @@ class MetadataEmitter {
         CROSSDOCK_RETURN_IF_ERROR(NextItem());
       }
     }
-    const Dims nowhere;
+    const Dims nowhere{};
     for (const ScalarPlace& scalar : besides_.scalars) {
       Index(scalar.name, &nowhere);
       Info({catalog_.files[static_cast<std::size_t>(scalar.file)].path, scalar.bytes});
