@@ -15,6 +15,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import pytest
 
+import tool
+
+tool.add_emerging()
+
 
 class Workshop:
     """What real libraries made, by case; made on first use."""

@@ -1,14 +1,10 @@
 """Megatron-Core's Muon: matrices by Muon, the rest by Adam, chained. Producer, consumer and trainer of its checkpoints.
 
-The optimizer itself is emerging-optimizers', which stands in a folder of its own (tool.emerging puts it on the path).
+The optimizer itself is emerging-optimizers', which stands in a folder of its own (conftest.py puts it on the path).
 """
 import pathlib
 
 import torch
-
-import tool
-
-tool.emerging()
 
 import mcore_env as env
 import mcore_write

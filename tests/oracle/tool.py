@@ -19,14 +19,21 @@ def require():
         raise RuntimeError(f"CROSSDOCK={BINARY} is not a program")
 
 
-def emerging():
-    """Puts emerging-optimizers on the path, or skips a whole module where it is not installed. Before megatron is imported."""
+def emerging_folder():
     requirements = pathlib.Path(__file__).with_name("requirements-emerging.txt").read_bytes()
-    folder = pathlib.Path(sys.prefix).parent / f"emerging-{hashlib.sha256(requirements).hexdigest()[:12]}"
-    if not folder.is_dir():
-        pytest.skip(f"emerging-optimizers is not at {folder}: scripts/setup_test_env.sh makes it", allow_module_level=True)
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
+    return pathlib.Path(sys.prefix).parent / f"emerging-{hashlib.sha256(requirements).hexdigest()[:12]}"
+
+
+def add_emerging():
+    """Puts emerging-optimizers on the path where it is installed. Megatron looks for it once, when it is first imported by any test."""
+    if emerging_folder().is_dir() and str(emerging_folder()) not in sys.path:
+        sys.path.append(str(emerging_folder()))
+
+
+def emerging():
+    """Skips a whole module where emerging-optimizers is not installed."""
+    if not emerging_folder().is_dir():
+        pytest.skip(f"emerging-optimizers is not at {emerging_folder()}: scripts/setup_test_env.sh makes it", allow_module_level=True)
 
 
 def run(*words, expect=0, timeout=120):
