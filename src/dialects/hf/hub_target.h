@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file  What writing a Hugging Face directory and writing full state share: entries, casts, config.json, side files.
+/// \file  What the writers of several formats share: entries, casts, config.json, side files.
 /// Threads: functions are pure.
 #pragma once
 
@@ -29,6 +29,12 @@ struct Draft {
 /// Adds config.json (patched, or rebuilt) and the side files, with what there is to say about them.
 [[nodiscard]] Status AddConfigAndSideFiles(const HubState& hub, const TargetOptions& options, DType param_dtype,
                                            TargetState* target);
+
+/// hf/ of a step: the same in a folder beside the weights of another format, so that the way back is complete.
+[[nodiscard]] Status AddHfFolder(const HubState& hub, const TargetOptions& options, DType param_dtype, TargetState* target);
+
+/// kUnsupported where the source has optimizer state that cannot be carried: a target that holds such state must not lose it in silence.
+[[nodiscard]] Status CheckOptimizerCarried(const HubState& hub);
 
 /// Master weights take the place of the parameters they belong to (--params-from master). kIncomplete where there are none.
 [[nodiscard]] Status UseMasters(HubState* hub);

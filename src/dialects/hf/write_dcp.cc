@@ -91,10 +91,7 @@ class Writer {
 
  private:
   Status Check() {
-    if (!hub_.optimizer_refusal.empty()) {
-      return MakeError(ErrorCode::kUnsupported, "the source's optimizer state cannot be carried: " + hub_.optimizer_refusal)
-          .WithHint("--no-optim writes the parameters alone");
-    }
+    CROSSDOCK_RETURN_IF_ERROR(CheckOptimizerCarried(hub_));
     for (const HubTensor& tensor : hub_.tensors) {
       if (tensor.slot == Slot::kMaster) masters_[tensor.name] = &tensor;
       if (tensor.slot != Slot::kMuonMu) continue;

@@ -87,10 +87,7 @@ Result<TargetState> WriteFullState(const HubState& given, const TargetOptions& o
     return MakeError(ErrorCode::kUsage, "full-state files hold parameters and master weights both")
         .WithHint("leave --params-from out");
   }
-  if (!given.optimizer_refusal.empty()) {
-    return MakeError(ErrorCode::kUnsupported, "the source's optimizer state cannot be carried: " + given.optimizer_refusal)
-        .WithHint("--no-optim writes the parameters alone");
-  }
+  CROSSDOCK_RETURN_IF_ERROR(CheckOptimizerCarried(given));
   TargetState target;
   HubState fitted;
   if (ling) {

@@ -120,6 +120,23 @@ Result<HubState> ParamsOf(const HubState& hub, const TargetOptions& options) {
 
 }  // namespace
 
+Status AddHfFolder(const HubState& hub, const TargetOptions& options, DType param_dtype, TargetState* target) {
+  TargetState folder;
+  CROSSDOCK_RETURN_IF_ERROR(AddConfigAndSideFiles(hub, options, param_dtype, &folder));
+  for (SideFile& file : folder.catalog.side_files) {
+    file.path = "hf/" + file.path;
+    target->catalog.side_files.push_back(std::move(file));
+  }
+  for (std::string& notice : folder.notices) target->notices.push_back(std::move(notice));
+  return OkStatus();
+}
+
+Status CheckOptimizerCarried(const HubState& hub) {
+  if (hub.optimizer_refusal.empty()) return OkStatus();
+  return MakeError(ErrorCode::kUnsupported, "the source's optimizer state cannot be carried: " + hub.optimizer_refusal)
+      .WithHint("--no-optim writes the parameters alone");
+}
+
 Status UseMasters(HubState* hub) {
   std::map<std::string, HubTensor> masters;
   for (const HubTensor& tensor : hub->tensors) {

@@ -15,10 +15,7 @@ constexpr int kMaxScanAxis = 3;
 constexpr std::int64_t kMaxStep = (std::int64_t{1} << 31U) - 1;
 
 Status CheckOptions(const HubState& hub, const TargetOptions& options) {
-  if (!hub.optimizer_refusal.empty()) {
-    return MakeError(ErrorCode::kUnsupported, "the source's optimizer state cannot be carried: " + hub.optimizer_refusal)
-        .WithHint("--no-optim writes the parameters alone");
-  }
+  CROSSDOCK_RETURN_IF_ERROR(hf::CheckOptimizerCarried(hub));
   for (const auto& [key, text] : options.set_args) {
     if (key == "opt_type") continue;
     return MakeError(ErrorCode::kUsage, fmt::format("a MaxText checkpoint stores no setting {}", Printable(key)))
@@ -61,19 +58,10 @@ Value OrbaxForm(const Consumer& consumer) {
   return out;
 }
 
-/// STEP/hf/: config.json, tokenizer and what else travels with the model, so that the way back needs no template.
+/// A hub that was read without a configuration has none to give.
 Status AddHfFolder(const HubState& hub, const TargetOptions& options, DType params_dtype, TargetState* target) {
-  if (hub.config.words == "maxtext" && !options.template_config) {
-    target->notices.emplace_back("no config.json travels along: the source has none (--hf-template DIR gives one)");
-    return OkStatus();
-  }
-  TargetState folder;
-  CROSSDOCK_RETURN_IF_ERROR(hf::AddConfigAndSideFiles(hub, options, params_dtype, &folder));
-  for (SideFile& file : folder.catalog.side_files) {
-    file.path = "hf/" + file.path;
-    target->catalog.side_files.push_back(std::move(file));
-  }
-  for (std::string& notice : folder.notices) target->notices.push_back(std::move(notice));
+  if (hub.config.words != "maxtext" || options.template_config) return hf::AddHfFolder(hub, options, params_dtype, target);
+  target->notices.emplace_back("no config.json travels along: the source has none (--hf-template DIR gives one)");
   return OkStatus();
 }
 

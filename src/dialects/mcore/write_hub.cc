@@ -133,26 +133,11 @@ Status CheckTowerLayout(const HubState& hub, const family::Binding& binding, con
       .WithHint("--no-optim leaves it behind; --for megatron-bridge holds it, where the family has that form");
 }
 
-/// ITER/hf/: config.json, tokenizer and what else travels with the model, so that the way back is complete.
-Status AddHfFolder(const HubState& hub, const TargetOptions& options, DType params_dtype, TargetState* target) {
-  TargetState folder;
-  CROSSDOCK_RETURN_IF_ERROR(hf::AddConfigAndSideFiles(hub, options, params_dtype, &folder));
-  for (SideFile& file : folder.catalog.side_files) {
-    file.path = "hf/" + file.path;
-    target->catalog.side_files.push_back(std::move(file));
-  }
-  for (std::string& notice : folder.notices) target->notices.push_back(std::move(notice));
-  return OkStatus();
-}
-
 }  // namespace
 
 Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) {
   CROSSDOCK_ASSIGN_OR_RETURN(const std::string consumer, ChooseConsumer(hub, options));
-  if (!hub.optimizer_refusal.empty()) {
-    return MakeError(ErrorCode::kUnsupported, "the source's optimizer state cannot be carried: " + hub.optimizer_refusal)
-        .WithHint("--no-optim writes the parameters alone");
-  }
+  CROSSDOCK_RETURN_IF_ERROR(hf::CheckOptimizerCarried(hub));
   CROSSDOCK_RETURN_IF_ERROR(CheckTensorParallel(CountsOf(hub), options.layout.tp));
   CROSSDOCK_RETURN_IF_ERROR(CheckExpertParallel(hub, options.layout));
   const auto layers = hub.model.letters.find("layers");
@@ -197,7 +182,7 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
   catalog.objects = EmptyExtraStates(catalog.entries, layers->second);
   catalog.objects["common"] = std::move(common.common);
   catalog.objects["metadata.json"] = BackendMetadata();
-  CROSSDOCK_RETURN_IF_ERROR(AddHfFolder(hub, options, tensors.params_dtype, &target));
+  CROSSDOCK_RETURN_IF_ERROR(hf::AddHfFolder(hub, options, tensors.params_dtype, &target));
   catalog.side_files.push_back(Tracker(unit));
   target.load_line = {LoadLine("TARGET", "TARGET/" + target.unit_name, StoredStateOf(catalog, unit.release))};
   return target;

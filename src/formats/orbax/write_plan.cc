@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "formats/zarr/array_metadata.h"
-#include "formats/zarr/zarr_json.h"
+#include "formats/zarr/dtype_names.h"
 
 namespace crossdock::formats::orbax {
 namespace {

@@ -1,29 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/zarr/array_metadata.h"
 
-#include <algorithm>
-#include <array>
 #include <optional>
 
+#include "formats/zarr/dtype_names.h"
 #include "formats/zarr/metadata_fields.h"
 #include "tensor/value.h"
 
 namespace crossdock::formats::zarr {
 namespace {
-
-struct TypeRow {
-  std::string_view name;
-  DType dtype;
-};
-/// NumPy's type strings, and the plain names that TensorStore and Megatron-Core give what NumPy has no letter for.
-constexpr std::array kTypes = {
-    TypeRow{"<f8", DType::kF64}, TypeRow{"<f4", DType::kF32}, TypeRow{"<f2", DType::kF16}, TypeRow{"bfloat16", DType::kBF16},
-    TypeRow{"<i8", DType::kI64}, TypeRow{"<i4", DType::kI32}, TypeRow{"<i2", DType::kI16}, TypeRow{"|i1", DType::kI8},
-    TypeRow{"<u8", DType::kU64}, TypeRow{"<u4", DType::kU32}, TypeRow{"<u2", DType::kU16}, TypeRow{"|u1", DType::kU8},
-    TypeRow{"|b1", DType::kBool}, TypeRow{"<c8", DType::kC64},
-    TypeRow{"float8_e4m3fn", DType::kF8E4M3}, TypeRow{"float8_e5m2", DType::kF8E5M2},
-    TypeRow{"float8_e4m3fnuz", DType::kF8E4M3FNUZ}, TypeRow{"float8_e5m2fnuz", DType::kF8E5M2FNUZ},
-};
 
 /// "zlib" of {"id": "zlib", "level": 1}; the JSON itself of anything else.
 std::string CodecName(const Value& codec) { return codec.GetString("id").value_or(ToJson(codec, 0)); }
@@ -68,16 +53,6 @@ Status ReadType(const Value& json, ArrayMetadata& out) {
 }
 
 }  // namespace
-
-std::optional<DType> DTypeFromZarr(std::string_view name) {
-  const auto at = std::ranges::find(kTypes, name, &TypeRow::name);
-  return at == kTypes.end() ? std::nullopt : std::optional<DType>(at->dtype);
-}
-
-std::optional<std::string_view> ZarrName(DType dtype) {
-  const auto at = std::ranges::find(kTypes, dtype, &TypeRow::dtype);
-  return at == kTypes.end() ? std::nullopt : std::optional<std::string_view>(at->name);
-}
 
 Result<ArrayMetadata> ParseZarray(std::string_view text) {
   CROSSDOCK_ASSIGN_OR_RETURN(const Value json, ParseJson(text));

@@ -47,12 +47,6 @@ struct ArrayMetadata {
 
 [[nodiscard]] Result<ArrayMetadata> ParseZarray(std::string_view json);
 
-/// "<f4", "|b1", "bfloat16": the dtype of a v2 array; nothing for a type that a catalog has no word for.
-[[nodiscard]] std::optional<DType> DTypeFromZarr(std::string_view name);
-
-/// Nothing for a type that v2 has no name for.
-[[nodiscard]] std::optional<std::string_view> ZarrName(DType dtype);
-
 /// The key of a chunk below its array: "1.0.2", of v3 "c/1/0/2"; "0" or "c" for an array without axes.
 [[nodiscard]] std::string ChunkKey(const ArrayMetadata& array, const Dims& position);
 

@@ -5,23 +5,11 @@
 #include <array>
 #include <span>
 
+#include "formats/zarr/dtype_names.h"
 #include "formats/zarr/metadata_fields.h"
 
 namespace crossdock::formats::zarr {
 namespace {
-
-struct TypeRow {
-  std::string_view name;
-  DType dtype;
-};
-constexpr std::array kTypes = {
-    TypeRow{"float64", DType::kF64}, TypeRow{"float32", DType::kF32}, TypeRow{"float16", DType::kF16}, TypeRow{"bfloat16", DType::kBF16},
-    TypeRow{"int64", DType::kI64}, TypeRow{"int32", DType::kI32}, TypeRow{"int16", DType::kI16}, TypeRow{"int8", DType::kI8},
-    TypeRow{"uint64", DType::kU64}, TypeRow{"uint32", DType::kU32}, TypeRow{"uint16", DType::kU16}, TypeRow{"uint8", DType::kU8},
-    TypeRow{"bool", DType::kBool}, TypeRow{"complex64", DType::kC64},
-    TypeRow{"float8_e4m3fn", DType::kF8E4M3}, TypeRow{"float8_e5m2", DType::kF8E5M2},
-    TypeRow{"float8_e4m3fnuz", DType::kF8E4M3FNUZ}, TypeRow{"float8_e5m2fnuz", DType::kF8E5M2FNUZ},
-};
 
 constexpr std::array<std::string_view, 10> kMembers = {"zarr_format", "node_type", "shape", "data_type", "chunk_grid",
                                                        "chunk_key_encoding", "codecs", "fill_value", "attributes", "dimension_names"};
@@ -175,16 +163,6 @@ Status ReadCodecs(const Value& json, ArrayMetadata& out) {
 }
 
 }  // namespace
-
-std::optional<DType> DTypeFromZarr3(std::string_view name) {
-  const auto at = std::ranges::find(kTypes, name, &TypeRow::name);
-  return at == kTypes.end() ? std::nullopt : std::optional<DType>(at->dtype);
-}
-
-std::optional<std::string_view> Zarr3Name(DType dtype) {
-  const auto at = std::ranges::find(kTypes, dtype, &TypeRow::dtype);
-  return at == kTypes.end() ? std::nullopt : std::optional<std::string_view>(at->name);
-}
 
 Result<ArrayMetadata> ParseZarrJson(std::string_view text) {
   CROSSDOCK_ASSIGN_OR_RETURN(const Value json, ParseJson(text));

@@ -17,9 +17,4 @@ namespace crossdock::formats::zarr {
 
 [[nodiscard]] Result<ArrayMetadata> ParseZarrJson(std::string_view json);
 
-/// "float32", "bfloat16", "bool": a v3 data type; `int4` is none of them.
-[[nodiscard]] std::optional<DType> DTypeFromZarr3(std::string_view name);
-/// Nothing for a type that zarr v3 has no name for.
-[[nodiscard]] std::optional<std::string_view> Zarr3Name(DType dtype);
-
 }  // namespace crossdock::formats::zarr

@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dialects/hf/infer_letters.h"
 
-#include "family/detect.h"
 #include "model.h"
 
 namespace crossdock::dialects::hf {
 namespace {
-
-const family::FamilyFile& FamilyNamed(std::string_view name) {
-  for (const family::FamilyFile& file : family::BuiltinFamilies()) {
-    if (file.name == name) return file;
-  }
-  std::abort();
-}
 
 TEST(InferLetters, LeavesOpenLettersToTheTemplate) {
   // Without q/k norms nothing tells heads from head size: the template's head size decides.
@@ -25,7 +17,7 @@ TEST(InferLetters, LeavesOpenLettersToTheTemplate) {
     return at == shapes.end() ? nullptr : &at->second;
   };
   const family::Letters of_template = {{"d", 4}, {"f", 9}, {"h", 9}, {"k", 9}, {"layers", 9}, {"q", 9}, {"v", 9}};
-  ASSERT_OK_AND_ASSIGN(const family::Letters letters, InferLetters(FamilyNamed("llama"), of_template, shape_of));
+  ASSERT_OK_AND_ASSIGN(const family::Letters letters, InferLetters(Family("llama"), of_template, shape_of));
   EXPECT_EQ(letters, (family::Letters{{"d", 4}, {"f", 12}, {"h", 8}, {"k", 2}, {"layers", 1}, {"q", 4}, {"v", 10}}));
 }
 
@@ -48,7 +40,7 @@ TEST(InferLetters, CountsExpertsAndTheLayersBehindTheDecoder) {
     const auto at = shapes.find(name);
     return at == shapes.end() ? nullptr : &at->second;
   };
-  ASSERT_OK_AND_ASSIGN(const family::Letters letters, InferLetters(FamilyNamed("deepseek_v3"), {{"mtp", 9}, {"experts", 9}, {"rope", 2}}, shape_of));
+  ASSERT_OK_AND_ASSIGN(const family::Letters letters, InferLetters(Family("deepseek_v3"), {{"mtp", 9}, {"experts", 9}, {"rope", 2}}, shape_of));
   EXPECT_EQ(letters, (family::Letters{{"experts", 12}, {"f", 24}, {"h", 8}, {"kl", 6}, {"layers", 3}, {"m", 4}, {"mtp", 1}, {"rope", 2}, {"v", 10}}));
 }
 
@@ -59,7 +51,7 @@ TEST(InferLetters, NamesShapesThatContradictEachOther) {
     const auto at = shapes.find(name);
     return at == shapes.end() ? nullptr : &at->second;
   };
-  EXPECT_THAT(InferLetters(FamilyNamed("qwen3"), {}, shape_of), IsError(ErrorCode::kCorrupt, ::testing::HasSubstr("a multiple of 5")));
+  EXPECT_THAT(InferLetters(Family("qwen3"), {}, shape_of), IsError(ErrorCode::kCorrupt, ::testing::HasSubstr("a multiple of 5")));
 }
 
 }  // namespace

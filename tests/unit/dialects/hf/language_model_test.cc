@@ -9,13 +9,6 @@
 namespace crossdock::dialects::hf {
 namespace {
 
-const family::FamilyFile& Family(std::string_view name) {
-  for (const family::FamilyFile& file : family::BuiltinFamilies()) {
-    if (file.name == name) return file;
-  }
-  std::abort();
-}
-
 Value Config() {
   return Json(R"({"architectures": ["Qwen3VLForConditionalGeneration"], "model_type": "qwen3_vl", "tie_word_embeddings": true, "image_token_id": 7,
     "text_config": {"model_type": "qwen3_vl_text", "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 12,

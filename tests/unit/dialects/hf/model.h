@@ -9,14 +9,9 @@
 
 #include "dialects/hf/hf_dialect.h"
 #include "result_matchers.h"
+#include "unit/dialects/samples.h"
 
 namespace crossdock::dialects::hf {
-
-inline Value Json(std::string_view text) {
-  auto value = ParseJson(text);
-  if (!value) std::abort();
-  return *value;
-}
 
 inline Value TinyConfig() {
   return Json(R"({"architectures": ["Qwen3ForCausalLM"], "dtype": "bfloat16", "head_dim": 4, "hidden_size": 8,

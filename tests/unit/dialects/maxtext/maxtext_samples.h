@@ -17,21 +17,9 @@
 #include "dialects/maxtext/state_tree.h"
 #include "expr/pull_back.h"
 #include "family/detect.h"
+#include "unit/dialects/samples.h"
 
 namespace crossdock::dialects::maxtext {
-
-inline Value Json(std::string_view text) {
-  const Result<Value> value = ParseJson(text);
-  EXPECT_TRUE(value.has_value()) << (value ? "" : value.error().ToString());
-  return value ? *value : Value::MakeDict();
-}
-
-inline const family::FamilyFile& Family(std::string_view name) {
-  for (const family::FamilyFile& family : family::BuiltinFamilies()) {
-    if (family.name == name) return family;
-  }
-  std::abort();
-}
 
 inline Value Golden(const std::string& name) {
   std::ifstream file(std::string(CROSSDOCK_SOURCE_DIR) + "/tests/golden/maxtext/" + name + ".json");

@@ -14,21 +14,9 @@
 #include "expr/pull_back.h"
 #include "family/bind.h"
 #include "family/detect.h"
+#include "unit/dialects/samples.h"
 
 namespace crossdock::dialects::mcore {
-
-inline Value Json(std::string_view text) {
-  const Result<Value> value = ParseJson(text);
-  EXPECT_TRUE(value.has_value()) << (value ? "" : value.error().ToString());
-  return value ? *value : Value::MakeDict();
-}
-
-inline const family::FamilyFile& Family(std::string_view name) {
-  for (const family::FamilyFile& family : family::BuiltinFamilies()) {
-    if (family.name == name) return family;
-  }
-  std::abort();
-}
 
 /// A config.json of a tiny model: hidden 16, 4 heads, 2 KV heads of 4, ffn 24, vocabulary 50.
 inline Value TinyConfig(std::string_view family, std::int64_t layers = 3) {

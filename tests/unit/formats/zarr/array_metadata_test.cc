@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/zarr/array_metadata.h"
+#include "formats/zarr/dtype_names.h"
 
 #include "result_matchers.h"
 

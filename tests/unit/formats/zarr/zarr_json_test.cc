@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/zarr/zarr_json.h"
+#include "formats/zarr/dtype_names.h"
 
 #include "result_matchers.h"
 
