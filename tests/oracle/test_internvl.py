@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 from reference import as_torch, assert_same, fill, read_directory
-from test_vision import flat, join_qkv, read_megatron
+from test_vision import flat, join_qkv, read_megatron, save_filled
 
 TEXT = dict(hidden_size=40, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, intermediate_size=52, vocab_size=307)
 VISION = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=44, image_size=[16, 16], patch_size=[4, 4])
@@ -29,14 +29,8 @@ def written(request, tmp_path_factory):
     text, vision, tied = CASES[request.param]
     config = transformers.InternVLConfig(text_config=dict(text, model_type=request.param, tie_word_embeddings=tied), vision_config=dict(VISION, **vision), image_token_id=5, tie_word_embeddings=tied)
     model = transformers.InternVLForConditionalGeneration(config).to(torch.bfloat16)
-    model.tie_weights()
-    with torch.no_grad():
-        for name, tensor in model.state_dict().items():
-            tensor.copy_(fill(name, tensor.shape, torch.bfloat16) if tensor.dim() else tensor)
-    model.tie_weights()
     directory = tmp_path_factory.mktemp("internvl") / request.param
-    model.save_pretrained(directory, max_shard_size="60KB")
-    return request.param, directory, as_torch(read_directory(directory)[0])
+    return request.param, directory, save_filled(model, directory)
 
 
 AUTHORS = [("multi_modal_projector.layer_norm.", "mlp1.0."), ("multi_modal_projector.linear_1.", "mlp1.1."), ("multi_modal_projector.linear_2.", "mlp1.3."),

@@ -32,6 +32,17 @@ def settings(case, tied):
     return kind(text_config=text, vision_config=vision | dict(depth=3, num_position_embeddings=16, deepstack_visual_indexes=[0, 1]), tie_word_embeddings=tied)
 
 
+def save_filled(model, directory):
+    """Saves a model whose values tell their names, in several shards; returns its tensors as they were written."""
+    model.tie_weights()
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            tensor.copy_(fill(name, tensor.shape, torch.bfloat16) if tensor.dim() else tensor)
+    model.tie_weights()
+    model.save_pretrained(directory, max_shard_size="60KB")
+    return as_torch(read_directory(directory)[0])
+
+
 @pytest.fixture(scope="module", params=["qwen2_5_vl", "qwen2_5_vl-tied", "qwen3_vl", "qwen3_vl-tied", "qwen3_vl_moe"])
 def written(request, tmp_path_factory):
     """(case, tied, directory, its tensors)"""
@@ -40,14 +51,8 @@ def written(request, tmp_path_factory):
     config = settings(case, bool(tied))
     kinds = {"qwen2_5_vl": "Qwen2_5_VL", "qwen3_vl": "Qwen3VL", "qwen3_vl_moe": "Qwen3VLMoe"}
     model = getattr(transformers, kinds[case] + "ForConditionalGeneration")(config).to(torch.bfloat16)
-    model.tie_weights()
-    with torch.no_grad():
-        for name, tensor in model.state_dict().items():
-            tensor.copy_(fill(name, tensor.shape, torch.bfloat16) if tensor.dim() else tensor)
-    model.tie_weights()
     directory = tmp_path_factory.mktemp("vision") / request.param
-    model.save_pretrained(directory, max_shard_size="60KB")
-    return case, bool(tied), directory, as_torch(read_directory(directory)[0])
+    return case, bool(tied), directory, save_filled(model, directory)
 
 
 def outputs(directory):
