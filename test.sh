@@ -121,7 +121,7 @@ ctest_layer asan replay_pickle replay_torch_zip replay_dcp_metadata replay_safet
   corrupt_torch_zip_test corrupt_dcp_test corrupt_safetensors_test formats_pickle_test formats_torch_zip_test \
   replay_zarr formats_torch_bin_test formats_dcp_test formats_mp_rank_test formats_safetensors_test formats_zarr_test formats_test \
   replay_zarr_json replay_ocdbt corrupt_orbax_test formats_ocdbt_test formats_orbax_test format_conformance_test \
-  dialects_mcore_buckets_test dialects_mcore_legacy_test layout_test layout_bucket_test io_test execute_test expr_test verify_test
+  dialects_mcore_buckets_test dialects_mcore_legacy_test layout_test layout_bucket_test io_test execute_test expr_test verify_test quantize_test
 
 heading "Limits: bytes, system calls, memory"
 python_layer limits python3 tests/limits/limits_test.py

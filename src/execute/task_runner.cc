@@ -129,8 +129,8 @@ Status TaskRunner::RunMoves(const plan::Task& task, std::span<const ReadPlace> p
     const plan::Quantize& q = *task.quantize;
     const plan::Output& values = task.outputs[static_cast<std::size_t>(q.q_output)];
     const plan::Output& scales = task.outputs[static_cast<std::size_t>(q.s_output)];
-    quantize::QuantizeBlocks(buffer_.data() + q.scratch_offset, q.dtype, q.rows, q.cols, q.block.rows, q.block.cols,
-                             buffer_.data() + values.buffer_offset,
+    const quantize::Fp8Rule rule{q.block.rows, q.block.cols};
+    quantize::QuantizeBlocks(buffer_.data() + q.scratch_offset, q.dtype, q.rows, q.cols, rule, buffer_.data() + values.buffer_offset,
                              reinterpret_cast<float*>(buffer_.data() + scales.buffer_offset));
   }
   return OkStatus();

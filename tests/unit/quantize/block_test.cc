@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "quantize/block.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -62,7 +64,7 @@ Quantized RunBlocks(const std::vector<float>& w, DType dtype, std::int64_t rows,
   const std::vector<std::byte> bytes = Encode(w, dtype);
   const std::int64_t blocks = ((rows + br - 1) / br) * ((cols + bc - 1) / bc);
   Quantized out{std::vector<std::uint8_t>(w.size(), 0x55), std::vector<float>(Size(blocks), -1.0F)};
-  QuantizeBlocks(bytes.data(), dtype, rows, cols, br, bc, reinterpret_cast<std::byte*>(out.q.data()), out.s.data());
+  QuantizeBlocks(bytes.data(), dtype, rows, cols, {br, bc}, reinterpret_cast<std::byte*>(out.q.data()), out.s.data());
   return out;
 }
 
@@ -79,9 +81,8 @@ Quantized Naive(const std::vector<float>& w, std::int64_t rows, std::int64_t col
           if (y / br == r / br && x / bc == c / bc) amax = std::fmax(amax, std::fabs(w[Size(y * cols + x)]));
         }
       }
-      float s =
-          static_cast<float>(amax / 448.0);  // one rounding: 448 and amax are exact in double, and F32 is half as wide
-      if (s == 0) s = 1;
+      // One rounding: 448 and amax are exact in double, and F32 is half as wide.
+      const auto s = static_cast<float>(std::fmax(amax, static_cast<double>(1e-12F)) / 448.0);
       out.s[Size(r / br * across + c / bc)] = s;
       out.q[Size(r * cols + c)] = NearestE4M3(static_cast<double>(w[Size(r * cols + c)] / s));
     }
@@ -148,18 +149,143 @@ TEST(QuantizeBlocks, KeepsAllPatternsAtScaleOne) {
   EXPECT_EQ(found.q, patterns);
 }
 
-TEST(QuantizeBlocks, OfZerosHasScaleOne) {
+TEST(QuantizeBlocks, OfZerosHasTheLeastScale) {
   const Quantized found = RunBlocks({0.0F, 0.0F, -0.0F, 3.0F, 0.0F, 0.0F}, DType::kF32, 2, 3, 1, 3);
-  EXPECT_EQ(found.s, (std::vector<float>{1.0F, 3.0F / 448.0F}));
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(found.s[0]), 0x2720D7C5U);  // F32(1e-12) / 448 = 2.2321429e-15
+  EXPECT_EQ(found.s[1], 3.0F / 448.0F);
   EXPECT_EQ(found.q, (std::vector<std::uint8_t>{0x00, 0x00, 0x80, 0x7E, 0x00, 0x00}));
 }
 
 TEST(QuantizeBlocks, NeverMakesNanOfFiniteInput) {
   const float least = std::bit_cast<float>(1U), greatest = std::bit_cast<float>(0x7F7FFFFFU);
-  for (const float amax : {least, 300 * least, 448 * least, 449 * least, 700 * least, 0x1p-126F, greatest}) {
+  for (const float amax : {least, 300 * least, 448 * least, 449 * least, 700 * least, 0x1p-126F, 1e-12F, greatest}) {
     const Quantized found = RunBlocks({amax, -amax, 0.0F, least}, DType::kF32, 1, 4, 1, 4);
     EXPECT_TRUE(std::isfinite(found.s[0]) && found.s[0] > 0) << amax;
     for (const std::uint8_t q : found.q) EXPECT_NE(q & 0x7F, 0x7F) << amax;
+  }
+}
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+TEST(QuantizeBlocks, SpreadsNanOverItsGroupOnly) {
+  const std::vector<float> w = {1.0F, -std::nanf(""), kInf, 0.0F, /**/ 2.0F, -2.0F, 0.0F, -0.0F};
+  std::vector<std::uint8_t> q(8);
+  std::vector<float> s(2);
+  const NonFinite found = QuantizeBlocks(reinterpret_cast<const std::byte*>(w.data()), DType::kF32, 2, 4, {1, 4},
+                                         reinterpret_cast<std::byte*>(q.data()), s.data());
+  EXPECT_EQ(q, (std::vector<std::uint8_t>{0x7F, 0x7F, 0x7F, 0x7F, 0x7E, 0xFE, 0x00, 0x80}));
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(s[0]), 0x7FC00000U);
+  EXPECT_EQ(s[1], 2.0F / 448.0F);
+  EXPECT_EQ(found.count, 2);
+  EXPECT_EQ(found.first, 1);
+}
+
+TEST(QuantizeBlocks, GivesZerosBesideAnInfinity) {
+  const std::vector<float> w = {5.0F, -5.0F, 0.0F, -0.0F, kInf, -kInf};
+  for (const ScaleFormat scales : {ScaleFormat::kFloat, ScaleFormat::kUe8m0}) {
+    std::vector<std::uint8_t> q(6);
+    float s = 0;
+    const NonFinite found = QuantizeBlocks(reinterpret_cast<const std::byte*>(w.data()), DType::kF32, 2, 3, {2, 3, scales},
+                                           reinterpret_cast<std::byte*>(q.data()), &s);
+    EXPECT_EQ(q, (std::vector<std::uint8_t>{0x00, 0x80, 0x00, 0x80, 0x7F, 0x7F}));
+    EXPECT_EQ(s, kInf);
+    EXPECT_EQ(found.count, 2);
+    EXPECT_EQ(found.first, 4);
+  }
+}
+
+TEST(QuantizeBlocks, NamesTheFirstNonFiniteElementInRowMajorOrder) {
+  std::vector<float> w(6 * 6, 1.0F);
+  w[4 * 6 + 0] = kInf;         // in the third row of blocks
+  w[1 * 6 + 1] = std::nanf("");  // in the first block, but after the next one in row-major order
+  w[0 * 6 + 5] = -kInf;
+  std::vector<std::uint8_t> q(36);
+  std::vector<float> s(9);
+  const NonFinite found = QuantizeBlocks(reinterpret_cast<const std::byte*>(w.data()), DType::kF32, 6, 6, {2, 2},
+                                         reinterpret_cast<std::byte*>(q.data()), s.data());
+  EXPECT_EQ(found.count, 3);
+  EXPECT_EQ(found.first, 5);
+}
+
+TEST(ScaleOf, RoundsUpToPowersOfTwo) {
+  const Fp8Rule rule{.scales = ScaleFormat::kUe8m0};
+  EXPECT_EQ(ScaleOf(448.0F, rule), 1.0F);
+  EXPECT_EQ(ScaleOf(std::nextafter(448.0F, 1e9F), rule), 2.0F);  // by bits; the logarithm of it rounds to 0
+  EXPECT_EQ(ScaleOf(std::nextafter(448.0F, 0.0F), rule), 1.0F);
+  EXPECT_EQ(ScaleOf(1.0F, rule), 0x1p-8F);
+  EXPECT_EQ(ScaleOf(0.0F, rule), 0x1p-48F);
+  EXPECT_EQ(ScaleOf(std::bit_cast<float>(0x7F7FFFFFU), rule), 0x1p120F);
+  EXPECT_TRUE(std::isnan(ScaleOf(std::nanf(""), rule)));
+}
+
+TEST(QuantizeBlocks, TakesTheQuotientsWithTheRoundedScale) {
+  const std::vector<float> w = {1.0F, 0.75F, -0.3F, 0.001F};
+  std::vector<std::uint8_t> q(4);
+  float s = 0;
+  QuantizeBlocks(reinterpret_cast<const std::byte*>(w.data()), DType::kF32, 1, 4, {1, 4, ScaleFormat::kUe8m0},
+                 reinterpret_cast<std::byte*>(q.data()), &s);
+  EXPECT_EQ(s, 0x1p-8F);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(q[i], NearestE4M3(static_cast<double>(w[i]) * 256));
+}
+
+TEST(QuantizeWithScale, RelaxedRoundsTheQuotientToTheInputsTypeFirst) {
+  // 1.0625 is the middle between the codes of 1 and 1.125. The quotient lies above it by less than BF16 and F16 can hold.
+  const std::vector<float> w = {1.0F};
+  const float scale = std::nextafter(1.0F / 1.0625F, 0.0F);
+  ASSERT_GT(1.0F / scale, 1.0625F);
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) {
+    const std::vector<std::byte> bytes = Encode(w, dtype);
+    std::byte exact{}, relaxed{};
+    QuantizeWithScale(bytes.data(), dtype, 1, scale, {}, &exact);
+    QuantizeWithScale(bytes.data(), dtype, 1, scale, {.arithmetic = Arithmetic::kRelax}, &relaxed);
+    EXPECT_EQ(exact, std::byte{0x39}) << DTypeName(dtype);
+    EXPECT_EQ(relaxed, dtype == DType::kF32 ? std::byte{0x39} : std::byte{0x38}) << DTypeName(dtype);
+  }
+}
+
+TEST(AmaxOf, CountsWhatIsNotFinite) {
+  std::vector<float> w(1000, -0.5F);
+  w[7] = -3.0F;
+  const auto amax = [&](NonFinite* found) { return AmaxOf(reinterpret_cast<const std::byte*>(w.data()), DType::kF32, 1000, found); };
+  NonFinite found{5, 5};
+  EXPECT_EQ(amax(&found), 3.0F);
+  EXPECT_EQ(found.count, 0);
+  w[800] = kInf;
+  EXPECT_EQ(amax(&found), kInf);
+  w[801] = std::nanf("");
+  EXPECT_TRUE(std::isnan(amax(&found)));
+  EXPECT_EQ(found.count, 2);
+  EXPECT_EQ(found.first, 800);
+  EXPECT_TRUE(std::isnan(amax(nullptr)));
+  EXPECT_EQ(AmaxOf(nullptr, DType::kBF16, 0, nullptr), 0.0F);
+}
+
+TEST(Larger, KeepsNan) {
+  EXPECT_EQ(Larger(1.0F, 2.0F), 2.0F);
+  EXPECT_TRUE(std::isnan(Larger(std::nanf(""), 2.0F)));
+  EXPECT_TRUE(std::isnan(Larger(2.0F, std::nanf(""))));
+}
+
+TEST(QuantizeWithScale, OfPiecesGivesWhatTheWholeGives) {
+  for (const float odd : {1.0F, kInf, std::nanf("")}) {
+    std::vector<float> w = RandomValues(30000, 3, 1.0F);
+    w[20001] = odd;
+    const auto* bytes = reinterpret_cast<const std::byte*>(w.data());
+    for (const ScaleFormat scales : {ScaleFormat::kFloat, ScaleFormat::kUe8m0}) {
+      const Fp8Rule rule{100, 300, scales};
+      std::vector<std::uint8_t> whole(w.size()), pieces(w.size());
+      float s = 0;
+      QuantizeBlocks(bytes, DType::kF32, 100, 300, rule, reinterpret_cast<std::byte*>(whole.data()), &s);
+      float amax = 0;
+      for (std::int64_t at = 0; at < 30000; at += 7001) {
+        amax = Larger(amax, AmaxOf(bytes + 4 * at, DType::kF32, std::min<std::int64_t>(7001, 30000 - at), nullptr));
+      }
+      const float scale = ScaleOf(amax, rule);
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(scale), std::bit_cast<std::uint32_t>(s));
+      QuantizeWithScale(bytes, DType::kF32, 11, scale, rule, reinterpret_cast<std::byte*>(pieces.data()));
+      QuantizeWithScale(bytes + 4 * 11, DType::kF32, 30000 - 11, scale, rule, reinterpret_cast<std::byte*>(pieces.data()) + 11);
+      EXPECT_EQ(pieces, whole);
+    }
   }
 }
 
