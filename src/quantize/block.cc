@@ -22,6 +22,8 @@ constexpr float kLeastAmax = 1e-12F;
 constexpr std::uint32_t kInfinity = 0x7F800000U;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
+/// Elements, in a tile that no other follows, from those in work to those asked for.
+constexpr std::int64_t kLinesOn = 1024;
 /// Elements of a piece whose scale is given: its peak is taken first, and it stays in the L1 cache meanwhile.
 constexpr std::int64_t kPiece = 8192;
 
@@ -30,7 +32,14 @@ bool IsWeightType(DType dtype) { return dtype == DType::kBF16 || dtype == DType:
 /// Rows without a gap between them are one long row.
 Tile Joined(const Tile& tile) {
   if (tile.cols != tile.stride) return tile;
-  return {tile.w, tile.dtype, 1, tile.rows * tile.cols, tile.rows * tile.cols};
+  return {tile.w, tile.dtype, 1, tile.rows * tile.cols, tile.rows * tile.cols, tile.ahead};
+}
+
+/// From a tile to the one after the next beside it, else to the one that begins the next rows; in the only one, some lines on.
+std::int64_t Ahead(std::int64_t rows, std::int64_t cols, std::int64_t r, std::int64_t c, const Fp8Rule& rule) {
+  const std::int64_t across = rule.block_cols < cols - c ? rule.block_cols : 0;
+  if (across != 0) return across < cols - c - across ? 2 * across : across;
+  return rule.block_rows < rows - r ? rule.block_rows * cols - c : kLinesOn;
 }
 
 float AmaxOfPeak(std::uint32_t peak) { return peak > kInfinity ? kNan : std::bit_cast<float>(peak); }
@@ -73,7 +82,7 @@ NonFinite QuantizeBlocksBy(const Path& path, const std::byte* w, DType dtype, st
     for (std::int64_t c = 0, c_end = 0; c < cols; c = c_end) {
       c_end = c + std::min(rule.block_cols, cols - c);
       const std::int64_t at = r * cols + c;
-      const Tile tile = Joined({w + at * element, dtype, r_end - r, c_end - c, cols});
+      const Tile tile = Joined({w + at * element, dtype, r_end - r, c_end - c, cols, Ahead(rows, cols, r, c, rule)});
       const std::uint32_t peak = path.peak(tile);
       if (peak >= kInfinity) Count(tile, at, &found);
       const float scale = ScaleOf(AmaxOfPeak(peak), rule);
@@ -101,7 +110,7 @@ void QuantizeWithScaleBy(const Path& path, const std::byte* w, DType dtype, std:
   const std::int64_t element = ElementSize(dtype);
   for (std::int64_t at = 0; at < count; at += kPiece) {
     const std::int64_t n = std::min(kPiece, count - at);
-    const Tile tile{w + at * element, dtype, 1, n, n};
+    const Tile tile{w + at * element, dtype, 1, n, n, n};
     QuantizeTile(path, tile, path.peak(tile), scale, rule.arithmetic, q + at);
   }
 }

@@ -12,6 +12,7 @@ constexpr std::int64_t kStep = 32;
 constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 
 inline __m256i Load(const std::byte* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+inline void AskFor(const std::byte* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T0); }
 inline __m256i HighHalves(__m256i v) { return _mm256_and_si256(v, _mm256_set1_epi32(static_cast<int>(0xFFFF0000U))); }
 
 /// What divides: by a power of two as the multiplication by its reciprocal, which gives the same real number to round.
@@ -71,11 +72,14 @@ inline void ForEach32(const Tile& tile, std::int64_t element, Full full) {
 /// Calls `bytes(bytes of 32 elements)`, which gives 32 codes, along every row, and stores what it gives.
 template <typename BytesOf>
 inline void Store32(const Tile& tile, std::int64_t element, std::byte* q, BytesOf bytes) {
+  const std::int64_t ahead = tile.ahead * element;
   for (std::int64_t r = 0; r < tile.rows; ++r) {
     const std::byte* p = tile.w + r * tile.stride * element;
     std::byte* out = q + r * tile.stride;
     std::int64_t left = tile.cols;
     for (; left >= kStep; left -= kStep, p += kStep * element, out += kStep) {
+      for (std::int64_t line = 0; line < kStep * element; line += 64) AskFor(p + ahead + line);
+      AskFor(out + tile.ahead);
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), bytes(p));
     }
     if (left > 0) {

@@ -125,6 +125,8 @@ void QuantizeAs(const Tile& tile, float scale, std::byte* q) {
     auto* out = reinterpret_cast<std::uint8_t*>(q + r * tile.stride);
     std::int64_t left = tile.cols;
     for (; left >= kStep; left -= kStep, p += kStep * Type::kSize, out += kStep) {
+      __builtin_prefetch(p + tile.ahead * Type::kSize);
+      __builtin_prefetch(out + tile.ahead);
       vst1q_u8(out, Bytes16<Type, kNarrow>(p, divide));
     }
     if (left > 0) {

@@ -22,11 +22,14 @@ struct Tile {
   std::int64_t rows;
   std::int64_t cols;
   std::int64_t stride;  ///< elements from row to row, of `w` and of the bytes alike
+  /// Elements from those in work to some that come soon: their lines, and those of their bytes, are asked for while
+  /// this tile is divided. Left to itself the hardware stops at the end of every row of the tile, and half the speed is lost.
+  std::int64_t ahead = 0;
 };
 
 namespace {
-/// A power of two whose reciprocal is a normal number: w / scale and w * (1 / scale) are one real number, rounded once.
-/// Not inline: each file has its own (see above).
+/// A power of two whose reciprocal is a normal number: then w / scale and w * (1 / scale) are one real number, rounded once.
+/// Each file has its own copy (see above).
 [[maybe_unused]] bool HasExactReciprocal(float scale) {
   std::uint32_t bits = 0;
   __builtin_memcpy(&bits, &scale, sizeof bits);

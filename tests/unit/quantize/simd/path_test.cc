@@ -62,11 +62,11 @@ std::vector<float> Widened(const std::vector<std::byte>& bytes, DType dtype) {
 }
 
 /// Scales as groups have them, powers of two among them; and some that no group of these elements would have.
-std::vector<float> Scales() {
+std::vector<float> Scales(int random) {
   std::vector<float> scales = {1e-12F / 448.0F, 1.0F, 0x1p-48F, 0x1p-126F, 0x1p126F, 0x1p127F, 0x1.8p-9F, 448.0F, 3.0e38F / 448.0F, 65504.0F / 448.0F,
                                std::bit_cast<float>(1U), 0x1p-127F, std::nextafter(1.0F, 0.0F), 1.0F / 3.0F};
   std::mt19937 rng(1);
-  for (int i = 0; i < 10; ++i) scales.push_back(std::ldexp(1.0F + static_cast<float>(rng() % 8388608U) * 0x1p-23F, static_cast<int>(rng() % 30U) - 25));
+  for (int i = 0; i < random; ++i) scales.push_back(std::ldexp(1.0F + static_cast<float>(rng() % 8388608U) * 0x1p-23F, static_cast<int>(rng() % 30U) - 25));
   return scales;
 }
 
@@ -85,7 +85,7 @@ std::uint8_t Defined(float w, float scale, bool narrow, DType dtype) {
 TEST(ScalarPath, GivesTheDefinitionOnEveryPattern) {
   const std::vector<std::byte> all = AllPatterns();
   std::vector<std::byte> q(65536);
-  std::vector<float> scales = Scales();
+  std::vector<float> scales = Scales(10);
   scales.push_back(std::numeric_limits<float>::infinity());
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     const std::vector<float> w = Widened(all, dtype);
@@ -148,7 +148,7 @@ TEST(Paths, GiveTheScalarBytesOnEveryPatternAndBorder) {
     const auto count = static_cast<std::int64_t>(w.size()) / ElementSize(dtype);
     const Tile tile{w.data(), dtype, 1, count, count};
     std::vector<std::byte> expected(static_cast<std::size_t>(count)), found(expected.size());
-    for (const float scale : Scales()) {
+    for (const float scale : Scales(30)) {
       for (const bool narrow : {false, true}) {
         kScalar.quantize(tile, scale, narrow, expected.data());
         for (const Path* path : Runnable()) {
@@ -157,6 +157,37 @@ TEST(Paths, GiveTheScalarBytesOnEveryPatternAndBorder) {
           EXPECT_TRUE(found == expected) << path->name << " " << DTypeName(dtype) << " / " << scale << (narrow ? " narrow" : "");
         }
       }
+    }
+  }
+}
+
+/// A quotient that is off by one last place shows only where the code changes: elements next to every such place, for scales
+/// of all kinds of mantissa, of those close to two above all.
+TEST(Paths, GiveTheScalarBytesNextToEveryBorderOfManyScales) {
+  std::vector<float> borders;
+  for (int code = 0; code < 126; ++code) {
+    const float low = kernels::DecodeSmallFloat(static_cast<std::uint8_t>(code), DType::kF8E4M3);
+    borders.push_back((low + kernels::DecodeSmallFloat(static_cast<std::uint8_t>(code + 1), DType::kF8E4M3)) / 2);
+  }
+  std::mt19937 rng(11);
+  std::vector<float> w(borders.size() * 7);
+  std::vector<std::byte> expected(w.size()), found(w.size());
+  const auto count = static_cast<std::int64_t>(w.size());
+  for (int i = 0; i < 1500; ++i) {
+    const auto any = static_cast<std::uint32_t>(rng() & 0x7FFFFFU), few = static_cast<std::uint32_t>(i) / 3U;
+    const std::uint32_t mantissa = i % 3 == 0 ? any : i % 3 == 1 ? 0x7FFFFFU - few : few;
+    const std::uint32_t exponent = 127U - 48U + static_cast<std::uint32_t>(rng() % 160U);  // all that groups can have
+    const auto scale = std::bit_cast<float>((exponent << 23U) | mantissa);
+    for (std::size_t b = 0; b < borders.size(); ++b) {
+      const float at = borders[b] * scale;
+      const auto bits = std::bit_cast<std::uint32_t>(at);
+      for (std::uint32_t d = 0; d < 7; ++d) w[7 * b + d] = std::bit_cast<float>(bits + d - 3);
+    }
+    const Tile tile{reinterpret_cast<const std::byte*>(w.data()), DType::kF32, 1, count, count};
+    kScalar.quantize(tile, scale, false, expected.data());
+    for (const Path* path : Runnable()) {
+      path->quantize(tile, scale, false, found.data());
+      ASSERT_TRUE(found == expected) << path->name << " / " << scale;
     }
   }
 }
