@@ -50,7 +50,7 @@ mkdir -p build
 : >"$log"
 jobs=${CROSSDOCK_BUILD_JOBS:-$(nproc)}
 echo "Building crossdock with $jobs compilers (some minutes the first time; log: $log)"
-if ! { cmake --preset release -DCROSSDOCK_BUILD_TESTS=OFF -B build/quickstart-build >>"$log" 2>&1 &&
+if ! { cmake --preset release -DCROSSDOCK_BUILD_TESTS=OFF -DCMAKE_UNITY_BUILD=ON -B build/quickstart-build >>"$log" 2>&1 &&
        cmake --build build/quickstart-build --target crossdock -j "$jobs" 2>&1 | show_build; }; then
   tail -n 40 "$log" >&2
   echo "error: the build failed." >&2

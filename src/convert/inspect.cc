@@ -67,7 +67,7 @@ Status Understand(const SourceRequest& request, const InspectOptions& options, F
   return OkStatus();
 }
 
-void Count(Facts* facts) {
+void CountAll(Facts* facts) {
   for (const Entry& entry : facts->source.seen().entries) {
     SlotFacts& slot = facts->slots[SlotOfTarget(entry)];
     const Result<std::int64_t> bytes = ByteSize(entry.dtype, entry.shape);
@@ -108,7 +108,7 @@ Result<Facts> Gather(io::Storage& storage, const InspectOptions& options) {
   CROSSDOCK_RETURN_IF_ERROR(Understand(request, options, &facts));
   // Elsewhere lines are folded patterns of names, and binding 100,000 of them is most of the time that takes.
   if (NamesTensors(facts.source, options)) facts.rules = RuleBook::Make(facts.source.hub, facts.source.found.kind);
-  Count(&facts);
+  CountAll(&facts);
   const std::vector<std::string>& format_notices = facts.source.reader->catalog().notices;
   for (const std::vector<std::string>* list : {&std::as_const(facts.source.found.notices), &format_notices, &std::as_const(facts.source.hub.notices)}) {
     facts.notices.insert(facts.notices.end(), list->begin(), list->end());
@@ -180,7 +180,7 @@ std::string CountersText(const dialects::Counters& counters) {
   return out;
 }
 
-std::string LayoutText(const Value& layout) {
+std::string LayoutOf(const Value& layout) {
   std::string out;
   if (layout.as_dict() == nullptr) return out;
   for (const auto& [key, value] : layout.as_dict()->items) {
@@ -214,7 +214,7 @@ std::string Text(const Facts& facts, const InspectOptions& options) {
   out += fmt::format("optimizer   {}\n", source.hub.optimizer.empty() ? "none" : source.hub.optimizer);
   const std::string counters = CountersText(source.hub.counters);
   if (!counters.empty()) out += fmt::format("counters    {}\n", counters);
-  const std::string layout = LayoutText(source.hub.layout);
+  const std::string layout = LayoutOf(source.hub.layout);
   if (!layout.empty()) out += fmt::format("layout      {}\n", layout);
   out += fmt::format("{:<9} {:>9} {:>16}  {}\n", "slot", "tensors", "bytes", "dtypes");
   for (const auto& [slot, facts_of] : facts.slots) {

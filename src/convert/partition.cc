@@ -19,7 +19,7 @@ std::string_view OwnerOf(unsigned slots) {
 }
 
 template <typename Carried>
-Partition Count(const dialects::HubState& hub, Carried carried) {
+Partition CountOwners(const dialects::HubState& hub, Carried carried) {
   std::map<std::string_view, unsigned> slots;
   unsigned all = 0;
   for (const dialects::HubTensor& tensor : hub.tensors) {
@@ -45,7 +45,7 @@ Partition Count(const dialects::HubState& hub, Carried carried) {
 }  // namespace
 
 Partition PartitionOf(const dialects::HubState& hub) {
-  return Count(hub, [](const dialects::HubTensor&) { return false; });
+  return CountOwners(hub, [](const dialects::HubTensor&) { return false; });
 }
 
 Partition PartitionOf(const dialects::HubState& hub, const std::vector<expr::Expr>& target) {
@@ -57,7 +57,7 @@ Partition PartitionOf(const dialects::HubState& hub, const std::vector<expr::Exp
       read[at] = true;
     }
   }
-  return Count(hub, [&](const dialects::HubTensor& tensor) {
+  return CountOwners(hub, [&](const dialects::HubTensor& tensor) {
     const std::vector<int> leaves = expr::LeafOrdinals(tensor.expr);
     return std::ranges::all_of(leaves, [&](int leaf) { return static_cast<std::size_t>(leaf) < read.size() && read[static_cast<std::size_t>(leaf)]; });
   });

@@ -340,11 +340,11 @@ Slot SlotOfTarget(const Entry& entry) {
   return dialects::mcore::ParseTensorKey(name).slot.value_or(Slot::kParam);
 }
 
-bool IsVocabulary(std::string_view key) { return key == "embedding.word_embeddings.weight" || key == "output_layer.weight"; }
+bool IsVocabularyKey(std::string_view key) { return key == "embedding.word_embeddings.weight" || key == "output_layer.weight"; }
 
 bool VocabularyDivides(const Catalog& catalog, int tp) {
   return std::ranges::all_of(catalog.entries, [&](const Entry& entry) {
-    const bool rows = IsVocabulary(dialects::mcore::WithinLanguageModel(entry.name));
+    const bool rows = IsVocabularyKey(dialects::mcore::WithinLanguageModel(entry.name));
     return !rows || entry.shape.empty() || entry.shape[0] % tp == 0;
   });
 }

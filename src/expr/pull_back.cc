@@ -10,8 +10,6 @@
 namespace crossdock::expr {
 namespace {
 
-std::size_t At(int axis) { return static_cast<std::size_t>(axis); }
-
 /// The piece with its leaf side as the node, negative steps turned over, loops ordered as a region wants them.
 Region LeafRegion(const Piece& piece) {
   Region region{piece.leaf_origin, piece.target_origin, {}};

@@ -9,8 +9,6 @@
 namespace crossdock::expr {
 namespace {
 
-std::size_t At(int axis) { return static_cast<std::size_t>(axis); }
-
 /// REQUIRES: b > 0. Rounds towards minus infinity.
 std::int64_t FloorDiv(std::int64_t a, std::int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 

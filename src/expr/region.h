@@ -15,6 +15,8 @@
 
 namespace crossdock::expr {
 
+[[nodiscard]] inline std::size_t At(int axis) { return static_cast<std::size_t>(axis); }
+
 struct RegionLoop {
   std::int64_t count = 1;
   int axis = 0;

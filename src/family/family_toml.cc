@@ -168,10 +168,10 @@ class Reader {
   }
 
   Status Windows(const toml::node& node, FamilyFile& file) const {
-    constexpr std::pair<std::string_view, Window> kWords[] = {{"none", Window::kNone}, {"always", Window::kAlways}, {"by_flag", Window::kByFlag}};
+    constexpr std::pair<std::string_view, Window> kWindowWords[] = {{"none", Window::kNone}, {"always", Window::kAlways}, {"by_flag", Window::kByFlag}};
     std::string text;
     CROSSDOCK_RETURN_IF_ERROR(Text(node, "window", text));
-    for (const auto& [word, window] : kWords) {
+    for (const auto& [word, window] : kWindowWords) {
       if (text == word) return file.window = window, OkStatus();
     }
     return At(node, fmt::format("window is none, always or by_flag, not \"{}\"", Printable(text)));

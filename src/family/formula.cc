@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kMaxDepth = 64;
 
-Error Bad(std::string_view text, std::string what) {
+Error BadFormula(std::string_view text, std::string what) {
   return MakeError(ErrorCode::kUsage, fmt::format("the formula \"{}\" {}", Printable(text), what));
 }
 
@@ -30,7 +30,7 @@ class Parser {
   Result<Formula> Whole() {
     CROSSDOCK_ASSIGN_OR_RETURN(Formula formula, Level(0, 0));
     SkipSpace();
-    if (at_ != text_.size()) return Bad(text_, fmt::format("has something unexpected at character {}", at_ + 1));
+    if (at_ != text_.size()) return BadFormula(text_, fmt::format("has something unexpected at character {}", at_ + 1));
     return formula;
   }
 
@@ -58,11 +58,11 @@ class Parser {
   }
 
   Result<Formula> Level(int level, int depth) {
-    if (depth > kMaxDepth) return Bad(text_, "is nested too deeply");
+    if (depth > kMaxDepth) return BadFormula(text_, "is nested too deeply");
     if (level == 5) return Unary(depth);
     CROSSDOCK_ASSIGN_OR_RETURN(Formula left, Level(level + 1, depth + 1));
     for (int count = 0; std::optional<std::string> op = TakeOperator(level); ++count) {
-      if (count > kMaxDepth) return Bad(text_, "is too long");
+      if (count > kMaxDepth) return BadFormula(text_, "is too long");
       CROSSDOCK_ASSIGN_OR_RETURN(Formula right, Level(level + 1, depth + 1));
       Formula both{Formula::Kind::kBinary, *op, {}};
       both.inputs.push_back(std::move(left));
@@ -76,7 +76,7 @@ class Parser {
     SkipSpace();
     if (at_ < text_.size() && (text_[at_] == '!' || text_[at_] == '-')) {
       Formula formula{Formula::Kind::kUnary, std::string(1, text_[at_++]), {}};
-      if (depth > kMaxDepth) return Bad(text_, "is nested too deeply");
+      if (depth > kMaxDepth) return BadFormula(text_, "is nested too deeply");
       CROSSDOCK_ASSIGN_OR_RETURN(Formula input, Unary(depth + 1));
       formula.inputs.push_back(std::move(input));
       return formula;
@@ -85,14 +85,14 @@ class Parser {
   }
 
   Result<Formula> Primary(int depth) {
-    if (at_ >= text_.size()) return Bad(text_, "ends too early");
+    if (at_ >= text_.size()) return BadFormula(text_, "ends too early");
     if (text_[at_] == '(') {
       ++at_;
       return Closed(Level(0, depth + 1));
     }
     if (text_[at_] == '\'') {
       const std::size_t end = text_.find('\'', at_ + 1);
-      if (end == std::string_view::npos) return Bad(text_, "has a string without its end");
+      if (end == std::string_view::npos) return BadFormula(text_, "has a string without its end");
       Formula formula{Formula::Kind::kString, std::string(text_.substr(at_ + 1, end - at_ - 1)), {}};
       at_ = end + 1;
       return formula;
@@ -102,11 +102,11 @@ class Parser {
       while (at_ < text_.size() && (IsDigit(text_[at_]) || text_[at_] == '.')) ++at_;
       return Formula{Formula::Kind::kNumber, std::string(text_.substr(start, at_ - start)), {}};
     }
-    if (!IsNameStart(text_[at_])) return Bad(text_, fmt::format("has something unexpected at character {}", at_ + 1));
+    if (!IsNameStart(text_[at_])) return BadFormula(text_, fmt::format("has something unexpected at character {}", at_ + 1));
     while (at_ < text_.size() && (IsNameStart(text_[at_]) || IsDigit(text_[at_]) || text_[at_] == '.')) ++at_;
     Formula formula{Formula::Kind::kName, std::string(text_.substr(start, at_ - start)), {}};
     if (at_ < text_.size() && text_[at_] == '(') {
-      if (formula.text != "sqrt" && formula.text != "bf16") return Bad(text_, fmt::format("calls {}, which is unknown", formula.text));
+      if (formula.text != "sqrt" && formula.text != "bf16") return BadFormula(text_, fmt::format("calls {}, which is unknown", formula.text));
       ++at_;
       CROSSDOCK_ASSIGN_OR_RETURN(Formula input, Closed(Level(0, depth + 1)));
       formula.kind = Formula::Kind::kCall;
@@ -123,7 +123,7 @@ class Parser {
   Result<Formula> Closed(Result<Formula> inner, char end = ')') {
     if (!inner) return inner;
     SkipSpace();
-    if (at_ >= text_.size() || text_[at_] != end) return Bad(text_, end == ')' ? "lacks a closing parenthesis" : "lacks a closing bracket");
+    if (at_ >= text_.size() || text_[at_] != end) return BadFormula(text_, end == ')' ? "lacks a closing parenthesis" : "lacks a closing bracket");
     ++at_;
     return inner;
   }
@@ -146,11 +146,11 @@ Result<std::int64_t> Combine(const std::string& op, std::int64_t a, std::int64_t
   if (op == "*" && !__builtin_mul_overflow(a, b, &r)) return r;
   if (op == "/") {
     if (b == 0 || (a == std::numeric_limits<std::int64_t>::min() && b == -1) || a % b != 0) {
-      return Bad(whole, fmt::format("divides {} by {}, which is not whole", a, b));
+      return BadFormula(whole, fmt::format("divides {} by {}, which is not whole", a, b));
     }
     return a / b;
   }
-  return Bad(whole, "is no number or too large");
+  return BadFormula(whole, "is no number or too large");
 }
 
 Result<std::int64_t> Integer(const Formula& f, const LetterMap& letters, std::string_view whole) {
@@ -158,12 +158,12 @@ Result<std::int64_t> Integer(const Formula& f, const LetterMap& letters, std::st
     case Formula::Kind::kNumber: {
       std::int64_t value = 0;
       const auto [end, error] = std::from_chars(f.text.data(), f.text.data() + f.text.size(), value);
-      if (error != std::errc{} || end != f.text.data() + f.text.size()) return Bad(whole, "has a number that is not whole");
+      if (error != std::errc{} || end != f.text.data() + f.text.size()) return BadFormula(whole, "has a number that is not whole");
       return value;
     }
     case Formula::Kind::kName: {
       const auto letter = letters.find(f.text);
-      if (letter == letters.end()) return Bad(whole, fmt::format("names {}, which is no letter of the family", f.text));
+      if (letter == letters.end()) return BadFormula(whole, fmt::format("names {}, which is no letter of the family", f.text));
       return letter->second;
     }
     case Formula::Kind::kBinary: {
@@ -176,7 +176,7 @@ Result<std::int64_t> Integer(const Formula& f, const LetterMap& letters, std::st
       return Combine(f.text, 0, a, whole);  // "!" is refused there
     }
     default:
-      return Bad(whole, "is no whole number");
+      return BadFormula(whole, "is no whole number");
   }
 }
 
@@ -191,7 +191,7 @@ Result<double> Real(const Formula& f, const LetterMap& letters, std::string_view
   if (f.kind == Formula::Kind::kNumber) {
     double value = 0;
     const auto [end, error] = std::from_chars(f.text.data(), f.text.data() + f.text.size(), value);
-    if (error != std::errc{} || end != f.text.data() + f.text.size()) return Bad(whole, "has a number that cannot be read");
+    if (error != std::errc{} || end != f.text.data() + f.text.size()) return BadFormula(whole, "has a number that cannot be read");
     return value;
   }
   if (f.kind == Formula::Kind::kName || f.kind == Formula::Kind::kString) {
@@ -208,7 +208,7 @@ Result<double> Real(const Formula& f, const LetterMap& letters, std::string_view
     if (f.text == "*") return a * b;
     if (f.text == "/") return a / b;
   }
-  return Bad(whole, "is no number");
+  return BadFormula(whole, "is no number");
 }
 
 std::optional<double> NumberOf(const Value& value) {
@@ -258,7 +258,7 @@ class ConfigEvaluator {
       case Formula::Kind::kBinary: return Binary(f);
       case Formula::Kind::kCall: break;
     }
-    return Bad(whole_, "is no condition");
+    return BadFormula(whole_, "is no condition");
   }
 
  private:
@@ -327,7 +327,7 @@ Result<std::int64_t> EvaluateInteger(std::string_view text, const LetterMap& let
 Result<double> EvaluateReal(std::string_view text, const LetterMap& letters) {
   CROSSDOCK_ASSIGN_OR_RETURN(const Formula formula, ParseFormula(text));
   CROSSDOCK_ASSIGN_OR_RETURN(const double value, Real(formula, letters, text));
-  if (!std::isfinite(value)) return Bad(text, "has no finite value");
+  if (!std::isfinite(value)) return BadFormula(text, "has no finite value");
   return value;
 }
 

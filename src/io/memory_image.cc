@@ -23,7 +23,7 @@ std::vector<std::string_view> Parts(std::string_view path) {
   return parts;
 }
 
-Error Absent(const std::string& path) {
+Error NotThere(const std::string& path) {
   return MakeError(ErrorCode::kIncomplete, "no such file or directory").WithPath(path);
 }
 
@@ -107,7 +107,7 @@ Status MemoryImage::ApplyToNames(const MemoryOperation& op) {
   using Kind = MemoryOperation::Kind;
   if (op.kind == Kind::kSyncDir) {
     const std::uint64_t inode = Find(op.path);
-    if (inode == 0 || !nodes_.at(inode).is_dir) return Absent(op.path);
+    if (inode == 0 || !nodes_.at(inode).is_dir) return NotThere(op.path);
     Node& dir = nodes_.at(inode);
     if (tracking_) {
       dir.durable_names = dir.names;
@@ -118,7 +118,7 @@ Status MemoryImage::ApplyToNames(const MemoryOperation& op) {
   const Place place = PlaceOf(op.path);
   if (place.dir == nullptr) {
     const bool makes = op.kind == Kind::kCreate || op.kind == Kind::kMakeDir;
-    Error error = Absent(op.path);
+    Error error = NotThere(op.path);
     if (makes) error.code = ErrorCode::kIo;
     return error;
   }
@@ -133,7 +133,7 @@ Status MemoryImage::ApplyToNames(const MemoryOperation& op) {
     NamesChanged(*place.dir);
     return OkStatus();
   }
-  if (!present) return Absent(op.path);
+  if (!present) return NotThere(op.path);
   if (op.kind == Kind::kRename || op.kind == Kind::kExchange) return ApplyRename(op, place);
   const Node& node = nodes_.at(found->second);
   if (node.is_dir != (op.kind == Kind::kRemoveDir)) {
@@ -147,12 +147,12 @@ Status MemoryImage::ApplyToNames(const MemoryOperation& op) {
 
 Status MemoryImage::ApplyRename(const MemoryOperation& op, const Place& from) {
   const Place to = PlaceOf(op.other);
-  if (to.dir == nullptr) return Absent(op.other);
+  if (to.dir == nullptr) return NotThere(op.other);
   const std::uint64_t moved = from.dir->names.at(from.name);
   const auto found = to.dir->names.find(to.name);
   const std::uint64_t replaced = found == to.dir->names.end() ? 0 : found->second;
   if (op.kind == MemoryOperation::Kind::kExchange) {
-    if (replaced == 0) return Absent(op.other);
+    if (replaced == 0) return NotThere(op.other);
     from.dir->names[from.name] = replaced;
   } else {
     if (replaced != 0 && replaced != moved) {

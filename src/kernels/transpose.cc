@@ -13,7 +13,7 @@
 namespace crossdock::kernels {
 namespace {
 
-constexpr std::int64_t kBlock = 64;
+constexpr std::int64_t kTile = 64;
 
 /// Any element size: loads and stores by memcpy, since file bytes have no alignment.
 template <typename T>
@@ -122,10 +122,10 @@ void OneBlock(const std::byte* from, std::int64_t from_stride, std::byte* to, st
 
 void Transpose2D(const std::byte* from, std::int64_t from_stride, std::byte* to, std::int64_t to_stride,
                  std::int64_t rows, std::int64_t cols, std::int64_t element) {
-  for (std::int64_t i = 0; i < rows; i += kBlock) {
-    for (std::int64_t j = 0; j < cols; j += kBlock) {
+  for (std::int64_t i = 0; i < rows; i += kTile) {
+    for (std::int64_t j = 0; j < cols; j += kTile) {
       OneBlock(from + (j * from_stride + i) * element, from_stride, to + (i * to_stride + j) * element, to_stride,
-               std::min(kBlock, rows - i), std::min(kBlock, cols - j), element);
+               std::min(kTile, rows - i), std::min(kTile, cols - j), element);
     }
   }
 }

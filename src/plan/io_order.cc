@@ -35,7 +35,7 @@ Key KeyOf(const Task& task, const Catalog& source, std::size_t index) {
 }
 
 /// `part` appended to `whole`; indices and places move along.
-void Append(Task& whole, Task part) {
+void Join(Task& whole, Task part) {
   const auto reads = static_cast<std::int32_t>(whole.reads.size());
   const auto outputs = static_cast<std::int32_t>(whole.outputs.size());
   const std::int64_t base = whole.buffer_bytes;  // a multiple of 64, as every task's is
@@ -81,7 +81,7 @@ std::vector<Task> JoinSmall(std::vector<Task> tasks, std::int64_t limit) {
     const bool joins =
         !out.empty() && !task.quantize && !out.back().quantize && out.back().buffer_bytes + task.buffer_bytes <= limit;
     if (joins) {
-      Append(out.back(), std::move(task));
+      Join(out.back(), std::move(task));
     } else {
       out.push_back(std::move(task));
     }

@@ -14,8 +14,6 @@
 namespace crossdock::plan {
 namespace {
 
-const Entry& EntryAt(const Catalog& catalog, std::int32_t i) { return catalog.entries[static_cast<std::size_t>(i)]; }
-
 struct Half {
   std::int32_t values = -1;
   std::int32_t scales = -1;

@@ -13,6 +13,8 @@
 
 namespace crossdock::plan {
 
+[[nodiscard]] inline const Entry& EntryAt(const Catalog& catalog, std::int32_t i) { return catalog.entries[static_cast<std::size_t>(i)]; }
+
 struct Job {
   expr::Expr expr;           ///< simplified; of a pair: the input that is quantized
   std::int32_t entry = 0;    ///< target entry; of a pair: that of q

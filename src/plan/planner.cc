@@ -18,8 +18,7 @@
 namespace crossdock::plan {
 namespace {
 
-constexpr std::int64_t kJoinLimit = std::int64_t{1} << 20U;
-constexpr std::int64_t kMiB = std::int64_t{1} << 20U;
+constexpr std::int64_t kJoinLimit = 1 << 20;
 
 template <typename T>
 std::int64_t HeapBytes(const std::vector<T>& v) {
@@ -54,7 +53,7 @@ Error TooSmall(const Tables& tables, std::int64_t memory) {
   return MakeError(ErrorCode::kUsage, "the memory is too small for the tables of the plan and one task")
       .WithExpected(fmt::format("at least {} bytes", tables.least()))
       .WithFound(fmt::format("{} bytes", memory))
-      .WithHint(fmt::format("pass `--memory {}MiB`", CeilDiv(tables.least(), kMiB)));
+      .WithHint(fmt::format("pass `--memory {}MiB`", CeilDiv(tables.least(), 1 << 20)));
 }
 
 /// All tasks, cut to `plan.task_bytes`, and what they take.

@@ -10,7 +10,7 @@
 namespace crossdock::plan {
 namespace {
 
-constexpr std::int64_t kShortRun = 4096;  ///< bytes; below this many small reads are worse than waste
+constexpr std::int64_t kSmallRead = 4096;  ///< bytes; below this many small reads are worse than waste
 constexpr std::int64_t kFewRuns = 64;     ///< so many reads are fine whatever their size
 constexpr std::int64_t kWasteShare = 64;  ///< a box may hold 1/64 more than was asked for
 
@@ -74,7 +74,7 @@ void TakeApart(expr::Piece piece, const Box& chunk, std::int64_t element, std::v
   }
   const expr::Piece first = Iteration(piece, *gap, 0);
   const std::int64_t times = piece.loops[*gap].count;
-  if (times > kFewRuns && RunBytes(expr::LeafBounds(first), chunk, element) < kShortRun) {
+  if (times > kFewRuns && RunBytes(expr::LeafBounds(first), chunk, element) < kSmallRead) {
     out.push_back({bounds, {std::move(piece)}});
     return;
   }

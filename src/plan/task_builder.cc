@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/checked_math.h"
+#include "plan/jobs.h"
 #include "plan/read_boxes.h"
 
 namespace crossdock::plan {
@@ -16,7 +17,6 @@ namespace {
 
 constexpr std::int64_t kAlign = 64;
 
-const Entry& EntryAt(const Catalog& catalog, std::int32_t i) { return catalog.entries[static_cast<std::size_t>(i)]; }
 const Chunk& ChunkAt(const Entry& entry, std::int32_t i) { return entry.chunks[static_cast<std::size_t>(i)]; }
 
 Box Relative(const Box& box, const Box& chunk) {

@@ -14,7 +14,7 @@ namespace crossdock::quantize {
 namespace {
 
 /// Elements of one row that are multiplied at a time, in F32.
-constexpr std::int64_t kRun = 1024;
+constexpr std::int64_t kRowRun = 1024;
 
 constexpr std::array<float, 16> kE2M1 = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
                                          -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
@@ -109,7 +109,7 @@ std::int64_t Dequantize(const Stored& from, const Tile& tile, std::byte* out, DT
   // No value of the type is larger than this: a run under a smaller scale cannot overflow and is not looked at again.
   const float largest = from.type == DType::kF8E5M2 ? 57344.0F : 448.0F;
   const float safe = (to == DType::kF16 ? 65504.0F : 0x1p126F) / largest;
-  std::array<float, kRun> products;
+  std::array<float, kRowRun> products;
   std::int64_t overflows = 0;
   const std::byte* row = from.values;
   for (std::int64_t b = 0; b < tile.batches; ++b) {
@@ -117,7 +117,7 @@ std::int64_t Dequantize(const Stored& from, const Tile& tile, std::byte* out, DT
       const std::int64_t scale_row = b * tile.scale_batch + (tile.first_row + r) / tile.block_rows * tile.scale_cols;
       std::int64_t done = 0;  // elements of this row that are written
       while (done < tile.cols) {
-        const std::int64_t run = std::min(kRun, tile.cols - done);
+        const std::int64_t run = std::min(kRowRun, tile.cols - done);
         float top = 0;
         for (std::int64_t at = 0; at < run;) {
           const std::int64_t place = tile.first_col + done + at;

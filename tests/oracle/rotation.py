@@ -21,3 +21,9 @@ def chosen(cells, word, count):
     if word == "all":
         return sorted(cells)
     return sorted(cells, key=lambda name: hashlib.sha256(f"{word} {name}".encode()).digest())[:count]
+
+
+def pick(cells, kind, count):
+    """The run's choice of `count` cells; `kind` names the table, so that tables rotate independently of each other."""
+    word = seed()
+    return chosen(cells, word if word == "all" else f"{word} {kind}", count)

@@ -15,6 +15,7 @@ import mcore_env as env
 import mcore_load
 import mcore_write
 import models
+import rotation
 from reference import assert_same, raw_of, read_directory
 
 HYPER = ["--set", "lr=1e-3", "--set", "min_lr=1e-5", "--set", "weight_decay=0.1"]
@@ -38,7 +39,7 @@ def everything(parameters, state):
     return raw_of({f"param/{name}": tensor for name, tensor in parameters.items()} | state)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", rotation.pick(CASES, "full-state", 2))
 def test_the_distributed_optimizer_loads_it(workshop, converted, case):
     _, config, parameters, state = workshop.full_state(case)
     mcore_load.check(tool.step_of(converted(case)[0]), config, parameters, state, groups={"step": 7})
@@ -54,7 +55,7 @@ def test_back_to_full_state_is_equal(workshop, converted, case, tmp_path):
     assert metadata["consumed_train_samples"] == "160" and metadata["optimizer"] == "adam", metadata
 
 
-@pytest.mark.parametrize("case", ["qwen3", "llama32_tied"])
+@pytest.mark.parametrize("case", rotation.pick(["qwen3", "llama32_tied"], "goes-on", 1))
 def test_training_goes_on_from_it(workshop, converted, case):
     """load_checkpoint with the printed flags: iteration, samples, optimizer step, masters and moments."""
     _, config, parameters, state = workshop.full_state(case)

@@ -10,6 +10,7 @@ import mcore_env as env
 import mcore_load
 import mcore_write
 import models
+import rotation
 from reference import assert_same, differences, raw_of, read_directory, to_megatron
 
 
@@ -21,7 +22,7 @@ def test_transformers_writes_what_the_case_says(workshop):
     assert len(list(directory.glob("model-*-of-*.safetensors"))) > 1, "the case should have several shards"
 
 
-@pytest.mark.parametrize("case", ["qwen3", "llama32_tied", "qwen2"])
+@pytest.mark.parametrize("case", rotation.pick(["qwen3", "llama32_tied", "qwen2"], "harness", 1))
 def test_real_save_loads_under_other_layouts_and_computes_the_same(workshop, case):
     layout = mcore_load.layouts_for(models.CONFIGS[case])[3]
     root, step, config, parameters, state = workshop.megatron(case, layout)

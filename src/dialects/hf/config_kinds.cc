@@ -10,7 +10,7 @@
 namespace crossdock::dialects::hf {
 namespace {
 
-std::string Shown(const std::vector<bool>& layers) {
+std::string Bits(const std::vector<bool>& layers) {
   std::string text;
   for (const bool one : layers) text += one ? '1' : '0';
   return text;
@@ -54,7 +54,7 @@ Status PatchKinds(const family::FamilyFile& family, const family::Model& model, 
   if (Says(family, model, *config)) return OkStatus();
   return MakeError(ErrorCode::kUnsupported, fmt::format("config.json of the family {} has no field that says which layers have experts", family.name))
       .WithExpected("the layers that its fields can name")
-      .WithFound(moe == model.kinds.end() ? "layers of another kind" : "layers with experts (1): " + Shown(moe->second))
+      .WithFound(moe == model.kinds.end() ? "layers of another kind" : "layers with experts (1): " + Bits(moe->second))
       .WithHint("give the original's directory with --hf-template DIR");
 }
 

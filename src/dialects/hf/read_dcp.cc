@@ -15,11 +15,11 @@
 namespace crossdock::dialects::hf {
 namespace {
 
-constexpr std::size_t kNamesShown = 3;
+constexpr std::size_t kKeysShown = 3;
 
 std::string SomeKeys(const Catalog& source) {
   std::string out;
-  for (std::size_t i = 0; i < std::min(source.entries.size(), kNamesShown); ++i) out += fmt::format("{}`{}`", i == 0 ? "" : ", ", Printable(source.entries[i].name));
+  for (std::size_t i = 0; i < std::min(source.entries.size(), kKeysShown); ++i) out += fmt::format("{}`{}`", i == 0 ? "" : ", ", Printable(source.entries[i].name));
   return out.empty() ? "no tensor" : out;
 }
 

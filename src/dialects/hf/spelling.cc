@@ -14,7 +14,7 @@
 namespace crossdock::dialects::hf {
 namespace {
 
-constexpr std::size_t kNamesShown = 3;
+constexpr std::size_t kSpellingsNamed = 3;
 
 /// One way to spell the model, and how much of it is there.
 struct Candidate {
@@ -25,7 +25,7 @@ struct Candidate {
   [[nodiscard]] bool Whole() const { return fitting == static_cast<std::int64_t>(binding.tensors.size()); }
 };
 
-std::string Shown(const Spellings& spellings) {
+std::string Spelled(const Spellings& spellings) {
   std::string out;
   for (const std::string& name : spellings) out += fmt::format("{}`{}`", out.empty() ? "" : " with ", name);
   return out.empty() ? "the released form" : out;
@@ -95,7 +95,7 @@ Error Ambiguous(const Candidate& a, const Candidate& b, const std::string& where
       .WithPath(where)
       .WithTensor(tensor)
       .WithExpected("names or shapes that tell them apart")
-      .WithFound(fmt::format("{} and {}, which differ in the order of values only", Shown(a.spellings), Shown(b.spellings)))
+      .WithFound(fmt::format("{} and {}, which differ in the order of values only", Spelled(a.spellings), Spelled(b.spellings)))
       .WithHint("`--rules FILE` with a copy of the family's file (families/NAME.toml of the sources) that keeps the one that holds");
 }
 

@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/names.h"
 #include "dialects/hf/extras.h"
 #include "dialects/maxtext/config_source.h"
 #include "dialects/maxtext/inventory.h"
@@ -19,13 +20,6 @@ using expr::Expr;
 using family::DialectTensor;
 
 constexpr std::string_view kHfFolder = "hf/";
-
-std::string SomeNames(const std::vector<std::string>& names, std::size_t limit = 8) {
-  std::string out;
-  for (std::size_t i = 0; i < std::min(limit, names.size()); ++i) out += (i == 0 ? "" : ", ") + Printable(names[i]);
-  if (names.size() > limit) out += fmt::format(" and {} more", names.size() - limit);
-  return out;
-}
 
 /// The shape that a stored array of this tensor has, whose vocabulary may be padded.
 Shape Padded(const DialectTensor& tensor, const Shape& stored) {

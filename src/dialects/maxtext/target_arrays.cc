@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/names.h"
 #include "dialects/maxtext/target_arrays.h"
 
 #include <fmt/format.h>
@@ -16,13 +17,6 @@ using family::DialectTensor;
 
 /// optax's quintic Newton-Schulz coefficients: state of the optimizer, hence part of the checkpoint.
 constexpr std::array kCoefficients = {3.4445, -4.775, 2.0315};
-
-std::string SomeNames(const std::vector<std::string>& names, std::size_t limit = 4) {
-  std::string out;
-  for (std::size_t i = 0; i < std::min(limit, names.size()); ++i) out += (i == 0 ? "" : ", ") + Printable(names[i]);
-  if (names.size() > limit) out += fmt::format(" and {} more", names.size() - limit);
-  return out;
-}
 
 class Builder {
  public:
@@ -309,7 +303,7 @@ class Builder {
     if (cast_ > 0) out_.notices.push_back(fmt::format("{} arrays are cast to {}", cast_, DTypeName(*options_.dtype)));
     if (!computed_.empty()) {
       out_.notices.push_back(fmt::format("{} arrays hold scaled or shifted values, computed in F32{}: {}", computed_.size(),
-                                         rounded_ > 0 ? fmt::format(" and rounded to {}, so that the way back gives other values", DTypeName(*options_.dtype)) : " and stored so", SomeNames(computed_)));
+                                         rounded_ > 0 ? fmt::format(" and rounded to {}, so that the way back gives other values", DTypeName(*options_.dtype)) : " and stored so", SomeNames(computed_, 4)));
     }
     if (!not_muon_.empty() || !not_adam_.empty()) {
       std::vector<std::string> differ = not_muon_;

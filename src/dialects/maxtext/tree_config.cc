@@ -10,7 +10,7 @@
 namespace crossdock::dialects::maxtext {
 namespace {
 
-constexpr std::string_view kDecoder = "decoder.";
+constexpr std::string_view kDecoderPrefix = "decoder.";
 constexpr std::string_view kRemainder = "_remainder";
 
 class Sizes {
@@ -49,8 +49,8 @@ class Sizes {
   bool Stacked(std::string_view name) const { return !ContainerOf(name).empty() && !ContainerOf(name).ends_with(kRemainder); }
 
   std::string_view ContainerOf(std::string_view name) const {
-    if (!inventory_.scanned || !name.starts_with(kDecoder)) return {};
-    const std::string_view part = name.substr(kDecoder.size(), name.find('.', kDecoder.size()) - kDecoder.size());
+    if (!inventory_.scanned || !name.starts_with(kDecoderPrefix)) return {};
+    const std::string_view part = name.substr(kDecoderPrefix.size(), name.find('.', kDecoderPrefix.size()) - kDecoderPrefix.size());
     return part.find("layers") == std::string_view::npos ? std::string_view() : part;
   }
 
@@ -99,7 +99,7 @@ class Sizes {
       }
       const std::string container(ContainerOf(name));
       if (container.empty()) continue;
-      const std::string_view rest = std::string_view(name).substr(kDecoder.size() + container.size() + 1);
+      const std::string_view rest = std::string_view(name).substr(kDecoderPrefix.size() + container.size() + 1);
       places[container].insert(rest.starts_with("layers_") ? std::string(rest.substr(0, rest.find('.'))) : std::string());
       const Shape& shape = catalog_.entries[static_cast<std::size_t>(slots[0])].shape;
       if (container.ends_with(kRemainder)) {

@@ -34,7 +34,7 @@ Error NoArgument(std::string what, std::string found) {
   return MakeError(ErrorCode::kUnsupported, std::move(what)).WithPath("config.json").WithFound(std::move(found));
 }
 
-std::string Shown(const Value& value) { return Printable(ToJson(value, 0), 120); }
+std::string Quoted(const Value& value) { return Printable(ToJson(value, 0), 120); }
 
 Value WholeIfPossible(double value) {
   if (value == std::floor(value) && std::abs(value) < 1e15) return Value(static_cast<std::int64_t>(value));
@@ -96,17 +96,17 @@ Status SetRope(const family::FamilyFile& family, const family::Letters& letters,
   }
   const std::optional<double> factor = rope.factors.GetFloat("factor");
   if (rope.type == "linear" && factor) {
-    if (*factor != std::floor(*factor)) return NoArgument("Megatron takes only whole factors of a linear rotary scaling", Shown(rope.factors));
+    if (*factor != std::floor(*factor)) return NoArgument("Megatron takes only whole factors of a linear rotary scaling", Quoted(rope.factors));
     args->Set("rotary_seq_len_interpolation_factor", WholeIfPossible(*factor));
     return OkStatus();
   }
   if (rope.type != "llama3" || !factor) {
-    return NoArgument(fmt::format("Megatron has no argument for the rotary scaling \"{}\" of this model", Printable(rope.type)), Shown(rope.factors));
+    return NoArgument(fmt::format("Megatron has no argument for the rotary scaling \"{}\" of this model", Printable(rope.type)), Quoted(rope.factors));
   }
   for (const Llama3Constant& constant : kLlama3) {
     const std::optional<double> value = rope.factors.GetFloat(constant.key);
     if (value && *value != constant.value) {
-      return NoArgument(fmt::format("Megatron computes Llama 3's rotary scaling with {} = {} only", constant.key, constant.value), Shown(rope.factors));
+      return NoArgument(fmt::format("Megatron computes Llama 3's rotary scaling with {} = {} only", constant.key, constant.value), Quoted(rope.factors));
     }
   }
   args->Set("use_rope_scaling", Value(true));

@@ -25,9 +25,6 @@ namespace {
 
 using expr::Expr;
 
-constexpr std::string_view kLayers = "decoder.layers.";
-constexpr std::string_view kEmbedding = "embedding.word_embeddings.weight";
-constexpr std::string_view kHead = "output_layer.weight";
 constexpr const char* kLeaveBehind = "--no-optim leaves the optimizer state behind";
 
 /// A model tensor of the source, and what one layer of it is.
@@ -139,8 +136,8 @@ class Reader {
       }
       model_.emplace(entry.name, std::move(tensor));
     }
-    if (!model_.contains(std::string(kEmbedding))) {
-      return MakeError(ErrorCode::kIncomplete, "the optimizer's flat buckets are proven by the model's weights, which are not there").WithTensor(std::string(kEmbedding)).WithHint(kLeaveBehind);
+    if (!model_.contains(std::string(kEmbeddingKey))) {
+      return MakeError(ErrorCode::kIncomplete, "the optimizer's flat buckets are proven by the model's weights, which are not there").WithTensor(std::string(kEmbeddingKey)).WithHint(kLeaveBehind);
     }
     constexpr std::int64_t kMostLayers = 1 << 16;
     if (layers_ < 1 || layers_ > kMostLayers) return MakeError(ErrorCode::kCorrupt, "no model has so many layers").WithFound(fmt::format("{}", layers_));
@@ -173,7 +170,7 @@ class Reader {
     for (const auto& [key, tensor] : model_) {
       if (tensor.stacked) {
         for (std::int64_t i = chunk.first; i < std::min(chunk.first + chunk.count, tensor.layers); ++i) {
-          CROSSDOCK_RETURN_IF_ERROR(hold(fmt::format("{}{}.{}", kLayers, i, std::string_view(key).substr(kLayers.size())), tensor, false));
+          CROSSDOCK_RETURN_IF_ERROR(hold(fmt::format("{}{}.{}", kLayersPrefix, i, std::string_view(key).substr(kLayersPrefix.size())), tensor, false));
         }
         continue;
       }
@@ -184,8 +181,8 @@ class Reader {
       if (here) CROSSDOCK_RETURN_IF_ERROR(hold(key, tensor, false));
     }
     // Tied weights are one parameter, unless embedding and head are on different stages.
-    if (chunk.head && !chunk.embedding && !model_.contains(std::string(kHead))) {
-      CROSSDOCK_RETURN_IF_ERROR(hold(std::string(kHead), model_.at(std::string(kEmbedding)), true));
+    if (chunk.head && !chunk.embedding && !model_.contains(std::string(kHeadKey))) {
+      CROSSDOCK_RETURN_IF_ERROR(hold(std::string(kHeadKey), model_.at(std::string(kEmbeddingKey)), true));
     }
     std::vector<std::string> names;
     for (const auto& [name, local] : held) names.push_back(name);
@@ -323,7 +320,7 @@ class Reader {
       for (const auto& [key, tensor] : model_) {
         std::vector<Expr> parts;
         for (std::int64_t layer = 0; layer < tensor.layers; ++layer) {
-          const std::string name = tensor.stacked ? fmt::format("{}{}.{}", kLayers, layer, std::string_view(key).substr(kLayers.size())) : key;
+          const std::string name = tensor.stacked ? fmt::format("{}{}.{}", kLayersPrefix, layer, std::string_view(key).substr(kLayersPrefix.size())) : key;
           const auto shards = shards_[state].find(name);
           if (shards == shards_[state].end()) {
             return MakeError(ErrorCode::kCorrupt, "no stage of the layout that the run's arguments say holds the parameter").WithTensor(name).WithHint(kLeaveBehind);

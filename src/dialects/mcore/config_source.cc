@@ -133,10 +133,10 @@ Status CheckLettersAgree(const Catalog& catalog, const Inventory& inventory, con
 
 /// Values without a shape: what is said beside the arguments must be the same, or one of them is wrong.
 Status CheckNumbersAgree(const Value& args, const std::string& origin, const StoredArgs& stored) {
-  constexpr std::pair<const char*, const char*> kNumbers[] = {{"rotary_base", "rotary_base"},
+  constexpr std::pair<const char*, const char*> kSameNumbers[] = {{"rotary_base", "rotary_base"},
                                                               {"layernorm_epsilon", "norm_epsilon"},
                                                               {"rotary_percent", "rotary_percent"}};
-  for (const auto& [name, older] : kNumbers) {
+  for (const auto& [name, older] : kSameNumbers) {
     const std::optional<double> ours = args.GetFloat(name) ? args.GetFloat(name) : args.GetFloat(older);
     const std::optional<double> theirs = stored.args.GetFloat(name) ? stored.args.GetFloat(name) : stored.args.GetFloat(older);
     if (!ours || !theirs || *ours == *theirs) continue;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/names.h"
 #include "dialects/mcore/args.h"
 #include "dialects/mcore/keys.h"
 #include "fmt/format.h"
@@ -175,13 +176,6 @@ class Sorter {
 };
 
 }  // namespace
-
-std::string SomeNames(const std::vector<std::string>& names, std::size_t limit) {
-  std::string out;
-  for (std::size_t i = 0; i < std::min(limit, names.size()); ++i) out += (i == 0 ? "" : ", ") + Printable(names[i]);
-  if (names.size() > limit) out += fmt::format(" and {} more", names.size() - limit);
-  return out;
-}
 
 Result<Inventory> TakeInventory(const Catalog& catalog, bool no_optim) { return Sorter(catalog, no_optim).Run(); }
 

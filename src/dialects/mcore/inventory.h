@@ -33,7 +33,5 @@ struct Inventory {
 /// With `no_optim` the optimizer's tensors are left out by wish.
 [[nodiscard]] Result<Inventory> TakeInventory(const Catalog& catalog, bool no_optim);
 
-/// "a, b, c and 7 more", printable.
-[[nodiscard]] std::string SomeNames(const std::vector<std::string>& names, std::size_t limit = 8);
 
 }  // namespace crossdock::dialects::mcore

@@ -8,7 +8,6 @@
 namespace crossdock::dialects::mcore {
 namespace {
 
-constexpr std::string_view kLayers = "decoder.layers.";
 
 std::string_view StripChained(std::string_view key) {
   constexpr std::string_view kChained = "chained_";
@@ -144,14 +143,14 @@ bool IsVision(std::string_view model_key) { return model_key.starts_with("vision
 
 std::optional<std::int64_t> LayerNumber(std::string_view model_key) {
   model_key = WithinLanguageModel(model_key);
-  if (!model_key.starts_with(kLayers)) return std::nullopt;
-  const std::string_view rest = model_key.substr(kLayers.size());
+  if (!model_key.starts_with(kLayersPrefix)) return std::nullopt;
+  const std::string_view rest = model_key.substr(kLayersPrefix.size());
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
   if (error != std::errc{} || end == rest.data() + rest.size() || *end != '.' || number < 0) return std::nullopt;
   return number;
 }
 
-bool HasLayerAxis(std::string_view model_key) { return WithinLanguageModel(model_key).starts_with(kLayers) && !LayerNumber(model_key); }
+bool HasLayerAxis(std::string_view model_key) { return WithinLanguageModel(model_key).starts_with(kLayersPrefix) && !LayerNumber(model_key); }
 
 }  // namespace crossdock::dialects::mcore

@@ -15,6 +15,10 @@
 
 namespace crossdock::dialects::mcore {
 
+inline constexpr std::string_view kLayersPrefix = "decoder.layers.";
+inline constexpr std::string_view kEmbeddingKey = "embedding.word_embeddings.weight";
+inline constexpr std::string_view kHeadKey = "output_layer.weight";
+
 struct TensorKey {
   enum class Kind : std::uint8_t {
     kModel,    ///< `slot` is kParam

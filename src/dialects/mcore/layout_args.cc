@@ -10,7 +10,7 @@
 namespace crossdock::dialects::mcore {
 namespace {
 
-constexpr std::int64_t kMostRanks = 65536;
+constexpr std::int64_t kLargestSize = 65536;
 constexpr std::int64_t kMostLayers = std::int64_t{1} << 20U;
 
 Value Optional(const std::optional<std::int64_t>& value) { return value ? Value(*value) : Value(); }
@@ -35,7 +35,7 @@ Result<std::optional<std::int64_t>> Size(const Value& args, const char* name, st
 }
 
 Result<int> Ranks(const Value& args, const char* name) {
-  CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::int64_t> size, Size(args, name, kMostRanks));
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::int64_t> size, Size(args, name, kLargestSize));
   return static_cast<int>(size.value_or(1));
 }
 

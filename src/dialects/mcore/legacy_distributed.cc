@@ -17,7 +17,7 @@ namespace {
 
 using expr::Expr;
 
-constexpr const char* kLeaveBehind = "--no-optim leaves the optimizer state behind";
+constexpr const char* kWithoutOptim = "--no-optim leaves the optimizer state behind";
 
 /// The file's dict; of chained optimizers, the only member that is there.
 const Value* TheState(const Value& file) {
@@ -71,7 +71,7 @@ class Splitter {
 
  private:
   Error Untold(std::string message) const {
-    return MakeError(ErrorCode::kUnsupported, std::move(message)).WithPath(fmt::format("{}/{}", rank_.dir, kLegacyDistributedFile)).WithHint(kLeaveBehind);
+    return MakeError(ErrorCode::kUnsupported, std::move(message)).WithPath(fmt::format("{}/{}", rank_.dir, kLegacyDistributedFile)).WithHint(kWithoutOptim);
   }
 
   const Entry& Param(const LegacyTensor& tensor) const { return source_.entries[static_cast<std::size_t>(tensor.entry)]; }
@@ -104,7 +104,7 @@ class Splitter {
     for (std::size_t s = 0; s < kBucketStates.size(); ++s) {
       for (std::size_t i = 0; i < members.size(); ++i) {
         Result<Expr> part = OutOfBuffer(layout, flats[s], i, Param(*members[i]).shape);
-        if (!part) return std::move(std::move(part).error()).WithTensor(members[i]->name).WithHint(kLeaveBehind);
+        if (!part) return std::move(std::move(part).error()).WithTensor(members[i]->name).WithHint(kWithoutOptim);
         out_.params[members[i]->entry][static_cast<std::size_t>(kBucketSlots[s])] = *std::move(part);
       }
     }
@@ -161,7 +161,7 @@ class Splitter {
     Result<layout::BucketLayout> layout = layout::FitBucketLayout(sizes, numel);
     if (layout) return layout;
     Error error = std::move(layout).error();
-    error.hint = kLeaveBehind;
+    error.hint = kWithoutOptim;
     return std::move(error).WithPath(fmt::format("{}/{}", rank_.dir, kLegacyDistributedFile));
   }
 

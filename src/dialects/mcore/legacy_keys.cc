@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "dialects/mcore/keys.h"
 #include "dialects/mcore/legacy_keys.h"
 
 #include <array>
@@ -102,7 +103,6 @@ LegacyName OldName(std::string_view name) {
 
 LegacyName ParseLegacyName(std::string_view name) {
   constexpr std::string_view kOld = "language_model.";
-  constexpr std::string_view kLayers = "decoder.layers.";
   if (name.starts_with(kOld)) return OldName(name.substr(kOld.size()));
   LegacyName out;
   if (name == "word_embeddings_for_head.weight" || name == "word_embeddings.weight") {  // beside language_model, on the last stage
@@ -111,7 +111,7 @@ LegacyName ParseLegacyName(std::string_view name) {
     out.head_copy = true;
     return out;
   }
-  if (const auto layer = name.starts_with(kLayers) ? Numbered(name.substr(kLayers.size())) : std::nullopt) {
+  if (const auto layer = name.starts_with(kLayersPrefix) ? Numbered(name.substr(kLayersPrefix.size())) : std::nullopt) {
     out.layer = layer->first;
     out.key = std::string(layer->second);
   } else {

@@ -7,9 +7,8 @@
 namespace crossdock::dialects::mcore {
 namespace {
 
-constexpr std::string_view kLayers = "decoder.layers.";
-constexpr std::string_view kHead = "output_layer.";
-constexpr std::string_view kAllExperts = ".mlp.experts.experts.";
+constexpr std::string_view kHeadPrefix = "output_layer.";
+constexpr std::string_view kOfExperts = ".mlp.experts.experts.";
 
 std::string_view ModuleOf(std::string_view name) { return name.substr(0, name.rfind('.')); }
 
@@ -35,17 +34,17 @@ std::string RankDirName(int tensor_rank, int stage, int stages, int expert_rank,
 }
 
 std::string ModuleName(std::string_view model_key, std::int64_t local_layer, LayerSpec spec) {
-  if (!model_key.starts_with(kLayers)) return std::string(model_key);
-  std::string_view rest = model_key.substr(kLayers.size());
+  if (!model_key.starts_with(kLayersPrefix)) return std::string(model_key);
+  std::string_view rest = model_key.substr(kLayersPrefix.size());
   if (LayerNumber(model_key)) rest = rest.substr(rest.find('.') + 1);
-  return fmt::format("{}{}.{}", kLayers, local_layer, spec == LayerSpec::kLocal ? WithOwnLatentNorms(WithOwnNorms(rest)) : std::string(rest));
+  return fmt::format("{}{}.{}", kLayersPrefix, local_layer, spec == LayerSpec::kLocal ? WithOwnLatentNorms(WithOwnNorms(rest)) : std::string(rest));
 }
 
-bool IsOfExperts(std::string_view model_key) { return model_key.find(kAllExperts) != std::string_view::npos; }
+bool IsOfExperts(std::string_view model_key) { return model_key.find(kOfExperts) != std::string_view::npos; }
 
 std::string ExpertName(std::string_view module_name, std::int64_t local_expert, bool grouped) {
-  const std::size_t at = module_name.find(kAllExperts);
-  const std::string_view rest = module_name.substr(at + kAllExperts.size());
+  const std::size_t at = module_name.find(kOfExperts);
+  const std::string_view rest = module_name.substr(at + kOfExperts.size());
   const std::string module = fmt::format("{}.mlp.experts.", module_name.substr(0, at));
   return grouped ? fmt::format("{}{}{}", module, rest, local_expert) : fmt::format("{}local_experts.{}.{}", module, local_expert, rest);
 }
@@ -77,7 +76,7 @@ std::vector<StateItem> WithExtraStates(const std::vector<std::string>& parameter
     const std::string_view module = ModuleOf(name);
     if (i + 1 == parameters.size() || ModuleOf(parameters[i + 1]) != module) AddExtraState(module, spec, out);
   }
-  if (head) out.push_back({std::string(kHead) + "_extra_state", false, true});
+  if (head) out.push_back({std::string(kHeadPrefix) + "_extra_state", false, true});
   return out;
 }
 

@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kPrefix = "mp_rank_";
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 20U;  // sizes come from a file
 
-struct Numbered {
+struct RankFile {
   LegacyRank rank;
   std::vector<int> numbers;
 };
@@ -38,8 +38,8 @@ std::vector<int> NumbersOf(std::string_view name) {
   return numbers;
 }
 
-std::vector<Numbered> List(const Catalog& catalog) {
-  std::vector<Numbered> out;
+std::vector<RankFile> List(const Catalog& catalog) {
+  std::vector<RankFile> out;
   for (const auto& [name, value] : catalog.objects) {
     const std::size_t slash = name.find('/');
     if (slash == std::string::npos || name.substr(slash + 1) != kLegacyModelFile) continue;
@@ -62,9 +62,9 @@ Error Contradiction(const std::string& dir, std::string expected, std::string fo
 }
 
 /// Gives the numbers of the names their meaning.
-Status Assign(std::vector<Numbered>* all, const LegacyRanks& sizes) {
+Status Assign(std::vector<RankFile>* all, const LegacyRanks& sizes) {
   const std::size_t wanted = 1U + (sizes.pp > 1 ? 1U : 0U) + (sizes.ep > 1 ? 1U : 0U);
-  for (Numbered& one : *all) {
+  for (RankFile& one : *all) {
     const std::vector<int>& n = one.numbers;
     if (n.size() != wanted) {
       return Contradiction(one.rank.dir, fmt::format("{} numbers in the name for pipeline_model_parallel_size {} and expert_model_parallel_size {}", wanted, sizes.pp, sizes.ep),
@@ -80,9 +80,9 @@ Status Assign(std::vector<Numbered>* all, const LegacyRanks& sizes) {
 }
 
 /// Parts of another run or another save would be put together without a word.
-Status CheckSameSave(const std::vector<Numbered>& all, const LegacyRanks& sizes) {
+Status CheckSameSave(const std::vector<RankFile>& all, const LegacyRanks& sizes) {
   const Value& first = *all.front().rank.file;
-  for (const Numbered& one : all) {
+  for (const RankFile& one : all) {
     const Value& file = *one.rank.file;
     if (file.GetInt("iteration") != first.GetInt("iteration")) {
       return MakeError(ErrorCode::kCorrupt, "the ranks of a checkpoint are of different iterations")
@@ -106,7 +106,7 @@ Status CheckSameSave(const std::vector<Numbered>& all, const LegacyRanks& sizes)
   return OkStatus();
 }
 
-Error Impossible(const std::vector<Numbered>& all, std::int64_t tp, std::int64_t pp, std::int64_t ep) {
+Error Impossible(const std::vector<RankFile>& all, std::int64_t tp, std::int64_t pp, std::int64_t ep) {
   return Contradiction(all.front().rank.dir, "parallel sizes of a run", fmt::format("TP {}, PP {}, EP {}", tp, pp, ep));
 }
 
@@ -156,8 +156,8 @@ std::vector<std::string> Sort(LegacyRanks* out) {
 }
 
 /// Without arguments the names have to do: a second number is taken for the stage.
-void SizesByNames(const std::vector<Numbered>& all, LegacyRanks* out) {
-  for (const Numbered& one : all) {
+void SizesByNames(const std::vector<RankFile>& all, LegacyRanks* out) {
+  for (const RankFile& one : all) {
     out->tp = std::max(out->tp, one.numbers[0] + 1);
     if (one.numbers.size() > 1) out->pp = std::max(out->pp, one.numbers[1] + 1);
     if (one.numbers.size() > 2) out->ep = std::max(out->ep, one.numbers[2] + 1);
@@ -169,7 +169,7 @@ void SizesByNames(const std::vector<Numbered>& all, LegacyRanks* out) {
 bool IsLegacy(const Catalog& catalog) { return catalog.format == "mp_rank"; }
 
 Result<LegacyRanks> FindLegacyRanks(const Catalog& catalog) {
-  std::vector<Numbered> all = List(catalog);
+  std::vector<RankFile> all = List(catalog);
   if (all.empty()) return MakeError(ErrorCode::kIncomplete, "a legacy checkpoint has no rank's file").WithExpected("mp_rank_00/model_optim_rng.pt");
   LegacyRanks out;
   const Value* args = all.front().rank.file->Find("args");
@@ -195,7 +195,7 @@ Result<LegacyRanks> FindLegacyRanks(const Catalog& catalog) {
   out.etp = static_cast<int>(etp);
   CROSSDOCK_RETURN_IF_ERROR(Assign(&all, out));
   CROSSDOCK_RETURN_IF_ERROR(CheckSameSave(all, out));
-  for (Numbered& one : all) out.ranks.push_back(std::move(one.rank));
+  for (RankFile& one : all) out.ranks.push_back(std::move(one.rank));
   std::ranges::sort(out.ranks, [](const LegacyRank& a, const LegacyRank& b) {
     return std::tie(a.pipeline, a.tensor, a.expert) < std::tie(b.pipeline, b.tensor, b.expert);
   });

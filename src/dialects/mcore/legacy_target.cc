@@ -22,8 +22,6 @@
 namespace crossdock::dialects::mcore {
 namespace {
 
-constexpr std::string_view kEmbedding = "embedding.word_embeddings.weight";
-constexpr std::string_view kHead = "output_layer.weight";
 
 /// Entry indices of one model key: the parameter and its optimizer states, -1 = absent.
 struct Source {
@@ -184,9 +182,9 @@ class Converter {
         }
       }
       // The head of a tied model is the embedding; where another chunk holds that, it has a copy.
-      const auto embedding = sources_.find(std::string(kEmbedding));
-      if (tied_ && part.head && !part.embedding && embedding != sources_.end() && !sources_.contains(std::string(kHead))) {
-        add({std::string(kHead), &embedding->second, {}, 0});
+      const auto embedding = sources_.find(std::string(kEmbeddingKey));
+      if (tied_ && part.head && !part.embedding && embedding != sources_.end() && !sources_.contains(std::string(kHeadKey))) {
+        add({std::string(kHeadKey), &embedding->second, {}, 0});
       }
       Result<std::vector<std::string>> ordered = InRegistrationOrder(std::move(names), spec_);
       if (!ordered) return std::move(std::move(ordered).error()).WithHint("`--to megatron` holds tensors of every name");
@@ -339,7 +337,7 @@ class Converter {
             .WithHint("--set use_distributed_optimizer=False writes the plain optimizer's form");
       }
       CROSSDOCK_ASSIGN_OR_RETURN(const LegacyShard shard, Shard(parameter, parameter.source->param));
-      const bool shared = tied_ && layout_.pp > 1 && (parameter.name == kEmbedding || parameter.name == kHead);
+      const bool shared = tied_ && layout_.pp > 1 && (parameter.name == kEmbeddingKey || parameter.name == kHeadKey);
       sizes.push_back({CheckedCount(shard.shape), shared});
     }
     CROSSDOCK_ASSIGN_OR_RETURN(const layout::BucketLayout places, layout::MakeBucketLayout(sizes, {}));

@@ -23,8 +23,6 @@ namespace {
 
 using expr::Expr;
 
-constexpr std::string_view kEmbedding = "embedding.word_embeddings.weight";
-constexpr std::string_view kHead = "output_layer.weight";
 
 /// Of one parameter: its tensors by slot, whole.
 struct Whole {
@@ -232,8 +230,8 @@ class Merger {
       CROSSDOCK_ASSIGN_OR_RETURN(whole.slots[static_cast<std::size_t>(slot)], JoinSlot(parts, slot, first_rank, cut));
     }
     if (IsCopy(tensor, key)) return Copy(parts);
-    if (key == kEmbedding && whole_.contains(key)) return Copy(parts);
-    if (key == kEmbedding) embedding_ = parts;
+    if (key == kEmbeddingKey && whole_.contains(key)) return Copy(parts);
+    if (key == kEmbeddingKey) embedding_ = parts;
     return Take(key, std::move(whole), first_rank);
   }
 
@@ -254,12 +252,12 @@ class Merger {
   /// A tied model keeps the embedding a second time on its last stage, as the head.
   bool IsCopy(const LegacyTensor& tensor, const std::string& key) const {
     if (tensor.meaning.head_copy) return true;
-    return key == kHead && !ranks_.args.as_dict()->items.empty() && TiesEmbeddings(ranks_.args);
+    return key == kHeadKey && !ranks_.args.as_dict()->items.empty() && TiesEmbeddings(ranks_.args);
   }
 
   Status Copy(const std::vector<const LegacyTensor*>& parts) {
     if (embedding_.size() != parts.size()) {
-      return MakeError(ErrorCode::kCorrupt, "the head of a tied model has no embedding that it copies").WithExpected(std::string(kEmbedding));
+      return MakeError(ErrorCode::kCorrupt, "the head of a tied model has no embedding that it copies").WithExpected(std::string(kEmbeddingKey));
     }
     for (std::size_t t = 0; t < parts.size(); ++t) view_.copies.push_back({embedding_[t]->entry, parts[t]->entry});
     return OkStatus();
@@ -341,7 +339,7 @@ class Merger {
     }
     catalog.objects["common"] = Common();
     if (!view_.copies.empty()) {
-      LeftOut left{std::string(kHead), "the last stage's copy of the tied embedding, which stands for both", 0, 0};
+      LeftOut left{std::string(kHeadKey), "the last stage's copy of the tied embedding, which stands for both", 0, 0};
       for (const TiedPair& pair : view_.copies) {
         const Entry& entry = source_.entries[static_cast<std::size_t>(pair.head)];
         const Result<std::int64_t> bytes = ByteSize(entry.dtype, entry.shape);

@@ -171,7 +171,7 @@ ValueList AdamGroups(const ValueList& carried) {
   return groups;
 }
 
-bool IsOfExperts(const Value& group) { return group.GetBool("is_expert_parallel").value_or(false); }
+bool IsGroupOfExperts(const Value& group) { return group.GetBool("is_expert_parallel").value_or(false); }
 
 /// A run with expert-parallel ranks has a second optimizer, for the experts: one group, as none of theirs is a vector or a bias.
 Value ExpertGroup(const ValueList& dense) {
@@ -236,7 +236,7 @@ Result<OptimizerState> MakeOptimizerState(const CommonRequest& request) {
     groups = {MakeGroup(hyper, true, step), MakeGroup(hyper, false, step)};
   }
   const Value* scaler = request.hub->extras.Find("grad_scaler");
-  std::erase_if(groups, IsOfExperts);   // of a run with another division: made anew where this one has them
+  std::erase_if(groups, IsGroupOfExperts);   // of a run with another division: made anew where this one has them
   const bool divided = request.options->layout.ep > 1 && request.hub->model.letters.contains("experts");
   if (request.with_muon) {
     const MuonSettings muon = ReadMuon(request, settings, hyper, &state.notices);

@@ -3,6 +3,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/names.h"
 #include "dialects/hf/claim.h"
 #include "dialects/mcore/config_source.h"
 #include "dialects/mcore/interleaved_rotary.h"

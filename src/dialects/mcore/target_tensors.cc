@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/names.h"
 #include "dialects/mcore/inventory.h"
 #include "dialects/mcore/keys.h"
 #include "dialects/mcore/muon_partition.h"

@@ -10,7 +10,7 @@
 namespace crossdock::formats::dcp {
 namespace {
 
-constexpr std::int64_t kLargestItem = 256 << 20;
+constexpr std::int64_t kLargestObject = 256 << 20;
 constexpr std::int64_t kLargestHashed = 64 << 20;
 constexpr int kDeepestFolder = 4;
 
@@ -35,7 +35,7 @@ Status LoadCommon(io::Storage& storage, const std::string& path, Catalog& catalo
   CROSSDOCK_ASSIGN_OR_RETURN(const auto file, storage.OpenRead(path));
   CROSSDOCK_ASSIGN_OR_RETURN(const io::FileInfo info, file->Info());
   CROSSDOCK_ASSIGN_OR_RETURN(torch_zip::TorchFile torch, torch_zip::ReadTorchFile(*file, {0, info.size}));
-  const Status loaded = torch_zip::LoadAllTensors(*file, torch, kLargestItem);
+  const Status loaded = torch_zip::LoadAllTensors(*file, torch, kLargestObject);
   if (!loaded && loaded.error().code != ErrorCode::kUnsupported) return loaded;
   if (!loaded) catalog.notices.push_back("common.pt holds large tensors, which are left out");
   catalog.objects["common"] = std::move(torch.value);
@@ -180,7 +180,7 @@ Status LoadHfFolder(io::Storage& storage, const std::string& dir, Catalog& catal
 
 Result<Value> LoadItem(const io::ReadFile& file, ByteRange range) {
   CROSSDOCK_ASSIGN_OR_RETURN(torch_zip::TorchFile torch, torch_zip::ReadTorchFile(file, range));
-  CROSSDOCK_RETURN_IF_ERROR(torch_zip::LoadAllTensors(file, torch, kLargestItem));
+  CROSSDOCK_RETURN_IF_ERROR(torch_zip::LoadAllTensors(file, torch, kLargestObject));
   return std::move(torch.value);
 }
 

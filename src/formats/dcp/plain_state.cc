@@ -18,7 +18,7 @@ namespace crossdock::formats::dcp {
 namespace {
 
 constexpr std::int64_t kLargestItem = 1 << 20;   // a group's list of parameter names; data loaders store more
-constexpr std::size_t kMostOpenFiles = 64;
+constexpr std::size_t kOpenAtOnce = 64;
 
 /// One file at a time stays open for many small reads.
 class Files {
@@ -28,7 +28,7 @@ class Files {
   Result<const io::ReadFile*> Open(std::int32_t index) {
     if (const auto found = open_.find(index); found != open_.end()) return found->second.get();
     CROSSDOCK_ASSIGN_OR_RETURN(auto file, storage_.OpenRead(io::JoinPath(dir_, catalog_.files.at(static_cast<std::size_t>(index)).path)));
-    if (open_.size() >= kMostOpenFiles) open_.clear();
+    if (open_.size() >= kOpenAtOnce) open_.clear();
     return (open_[index] = std::move(file)).get();
   }
 
@@ -46,7 +46,7 @@ bool IsCounter(const Entry& entry) {
 }
 
 /// The one element as a number; nothing for types that hold none.
-std::optional<Value> Number(DType dtype, const std::byte* bytes) {
+std::optional<Value> ScalarOf(DType dtype, const std::byte* bytes) {
   switch (dtype) {
     case DType::kI64: return Value(LoadLittle<std::int64_t>(bytes));
     case DType::kI32: return Value(static_cast<std::int64_t>(LoadLittle<std::int32_t>(bytes)));
@@ -72,7 +72,7 @@ Result<std::optional<Value>> ReadNumber(Files& files, const Entry& entry) {
   std::array<std::byte, 8> bytes{};
   if (range->length > static_cast<std::int64_t>(bytes.size())) return std::optional<Value>();
   CROSSDOCK_RETURN_IF_ERROR(file->ReadAt(range->offset, std::span(bytes).first(static_cast<std::size_t>(range->length))));
-  return Number(entry.dtype, bytes.data());
+  return ScalarOf(entry.dtype, bytes.data());
 }
 
 Status LoadScalars(Files& files, Catalog& catalog) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/ocdbt/columns.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "base/endian.h"
@@ -8,6 +9,8 @@
 namespace crossdock::formats::ocdbt {
 
 Error Malformed(std::string what) { return MakeError(ErrorCode::kCorrupt, "an OCDBT record is malformed: " + std::move(what)); }
+
+std::size_t CommonPrefix(std::string_view a, std::string_view b) { return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin()); }
 
 Result<std::string_view> Cursor::Bytes(std::uint64_t count) {
   if (count > left_.size()) return Malformed("it ends too early");

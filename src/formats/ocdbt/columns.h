@@ -4,7 +4,9 @@
 /// little-endian. Errors: kCorrupt for what ends too early or does not fit. Threads: pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +17,13 @@ namespace crossdock::formats::ocdbt {
 
 /// kCorrupt: "an OCDBT record is malformed: ...".
 [[nodiscard]] Error Malformed(std::string what);
+
+/// As an offset: nothing lies anywhere.
+inline constexpr std::uint64_t kNowhere = std::numeric_limits<std::uint64_t>::max();
+inline constexpr auto kLargestOffset = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+
+/// How many bytes two keys or paths begin with in common.
+[[nodiscard]] std::size_t CommonPrefix(std::string_view a, std::string_view b);
 
 /// Reads a record from its front. The bytes outlive it.
 class Cursor {

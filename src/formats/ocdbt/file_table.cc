@@ -11,10 +11,6 @@ namespace {
 constexpr std::uint64_t kLongestPath = 65535;
 constexpr std::uint64_t kMostFiles = std::uint64_t{1} << 20U;
 
-std::size_t CommonPrefix(std::string_view a, std::string_view b) {
-  return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
-}
-
 }  // namespace
 
 Result<std::vector<DataFile>> ReadFileTable(Cursor& cursor, std::string_view transitive) {

@@ -6,20 +6,19 @@
 #include <vector>
 
 #include "base/check.h"
+#include "formats/ocdbt/columns.h"
 #include "formats/ocdbt/envelope.h"
 
 namespace crossdock::formats::ocdbt {
 namespace {
 
-constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max();
-constexpr auto kLargestOffset = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
 constexpr std::uint64_t kMostVersions = std::uint64_t{1} << 20U;
 constexpr std::uint64_t kTallest = 255;
 constexpr char kArityLog2 = 4;
 
 /// The version of a tree of which nothing lies anywhere.
 Result<Root> EmptyRoot(Root root, std::uint64_t offset, std::uint64_t length) {
-  if (offset != kAny || length != kAny || root.height != 0) return Malformed("an empty tree that lies somewhere");
+  if (offset != kNowhere || length != kNowhere || root.height != 0) return Malformed("an empty tree that lies somewhere");
   return root;
 }
 
@@ -27,11 +26,11 @@ Result<Root> EmptyRoot(Root root, std::uint64_t offset, std::uint64_t length) {
 Result<Root> ReadVersions(Cursor& cursor, const std::vector<DataFile>& files) {
   CROSSDOCK_ASSIGN_OR_RETURN(const std::uint64_t count, cursor.Uv(kMostVersions, "the number of generations"));
   if (count == 0) return Malformed("a manifest without a generation");
-  CROSSDOCK_ASSIGN_OR_RETURN(const auto generations, cursor.Column(count, kAny, "a generation"));
+  CROSSDOCK_ASSIGN_OR_RETURN(const auto generations, cursor.Column(count, kNowhere, "a generation"));
   CROSSDOCK_ASSIGN_OR_RETURN(const std::string_view heights, cursor.Bytes(count));
   std::vector<std::uint64_t> columns[6];
   for (auto& column : columns) {
-    CROSSDOCK_ASSIGN_OR_RETURN(column, cursor.Column(count, kAny, "a number"));
+    CROSSDOCK_ASSIGN_OR_RETURN(column, cursor.Column(count, kNowhere, "a number"));
   }
   CROSSDOCK_ASSIGN_OR_RETURN(const std::string_view times, cursor.Bytes(8 * count));
   for (std::size_t i = 0; i < count; ++i) {
@@ -59,11 +58,11 @@ Result<Root> ReadVersions(Cursor& cursor, const std::vector<DataFile>& files) {
 /// Read for their form alone.
 Status SkipOlder(Cursor& cursor, const std::vector<DataFile>& files) {
   CROSSDOCK_ASSIGN_OR_RETURN(const std::uint64_t count, cursor.Uv(kMostVersions, "the number of older generations"));
-  CROSSDOCK_ASSIGN_OR_RETURN([[maybe_unused]] const auto generations, cursor.Column(count, kAny, "a generation"));
-  CROSSDOCK_ASSIGN_OR_RETURN(const auto numbers, cursor.Column(count, kAny, "a file"));
+  CROSSDOCK_ASSIGN_OR_RETURN([[maybe_unused]] const auto generations, cursor.Column(count, kNowhere, "a generation"));
+  CROSSDOCK_ASSIGN_OR_RETURN(const auto numbers, cursor.Column(count, kNowhere, "a file"));
   if (std::ranges::any_of(numbers, [&](std::uint64_t file) { return file >= files.size(); })) return Malformed("a file that its table does not have");
   for (int column = 0; column < 3; ++column) {
-    CROSSDOCK_ASSIGN_OR_RETURN([[maybe_unused]] const auto rest, cursor.Column(count, kAny, "a number"));
+    CROSSDOCK_ASSIGN_OR_RETURN([[maybe_unused]] const auto rest, cursor.Column(count, kNowhere, "a number"));
   }
   CROSSDOCK_ASSIGN_OR_RETURN([[maybe_unused]] const auto times, cursor.Bytes(8 * count));
   CROSSDOCK_ASSIGN_OR_RETURN([[maybe_unused]] const auto heights, cursor.Bytes(count));
@@ -116,8 +115,8 @@ std::string WriteManifest(const Manifest& manifest) {
   PutUv(body, root.generation);
   body += static_cast<char>(root.height);
   PutUv(body, 0);
-  PutUv(body, root.empty() ? kAny : static_cast<std::uint64_t>(root.offset));
-  PutUv(body, root.empty() ? kAny : static_cast<std::uint64_t>(root.length));
+  PutUv(body, root.empty() ? kNowhere : static_cast<std::uint64_t>(root.offset));
+  PutUv(body, root.empty() ? kNowhere : static_cast<std::uint64_t>(root.length));
   PutUv(body, root.statistics.keys);
   PutUv(body, root.statistics.tree_bytes);
   PutUv(body, root.statistics.indirect_bytes);

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/check.h"
+#include "formats/ocdbt/columns.h"
 #include "formats/ocdbt/envelope.h"
 
 namespace crossdock::formats::ocdbt {
@@ -13,8 +14,6 @@ namespace {
 constexpr std::uint64_t kMostEntries = std::uint64_t{1} << 20U;
 constexpr std::uint64_t kLongestKey = 65535;
 constexpr std::uint64_t kLargestInline = std::uint64_t{1} << 20U;
-constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max();
-constexpr auto kLargestOffset = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
 
 Result<Extent> MakeExtent(std::uint64_t file, std::uint64_t offset, std::uint64_t length, std::size_t files) {
   if (file >= files) return Malformed("a file that its table does not have");
@@ -54,15 +53,15 @@ Result<Keys> ReadKeys(Cursor& cursor, std::uint64_t count, bool interior) {
 
 Status ReadLeaves(Cursor& cursor, std::vector<std::string> keys, Node& node) {
   const std::size_t count = keys.size();
-  CROSSDOCK_ASSIGN_OR_RETURN(const auto lengths, cursor.Column(count, kAny, "the length of a value"));
+  CROSSDOCK_ASSIGN_OR_RETURN(const auto lengths, cursor.Column(count, kNowhere, "the length of a value"));
   CROSSDOCK_ASSIGN_OR_RETURN(const std::string_view kinds, cursor.Bytes(count));
   std::uint64_t indirect = 0;
   for (const char kind : kinds) {
     if (kind != 0 && kind != 1) return Malformed("a value of an unknown kind");
     if (kind == 1) ++indirect;
   }
-  CROSSDOCK_ASSIGN_OR_RETURN(const auto files, cursor.Column(indirect, kAny, "a file"));
-  CROSSDOCK_ASSIGN_OR_RETURN(const auto offsets, cursor.Column(indirect, kAny, "an offset"));
+  CROSSDOCK_ASSIGN_OR_RETURN(const auto files, cursor.Column(indirect, kNowhere, "a file"));
+  CROSSDOCK_ASSIGN_OR_RETURN(const auto offsets, cursor.Column(indirect, kNowhere, "an offset"));
   std::size_t next = 0;
   node.leaves.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -85,7 +84,7 @@ Status ReadChildren(Cursor& cursor, Keys keys, Node& node) {
   const std::size_t count = keys.keys.size();
   std::vector<std::uint64_t> columns[6];
   for (auto& column : columns) {
-    CROSSDOCK_ASSIGN_OR_RETURN(column, cursor.Column(count, kAny, "a number"));
+    CROSSDOCK_ASSIGN_OR_RETURN(column, cursor.Column(count, kNowhere, "a number"));
   }
   node.children.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {

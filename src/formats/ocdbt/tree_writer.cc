@@ -6,16 +6,13 @@
 #include <set>
 
 #include "base/check.h"
+#include "formats/ocdbt/columns.h"
 
 namespace crossdock::formats::ocdbt {
 namespace {
 
 constexpr std::int64_t kEntryBytes = 16;  // of the columns, about
 constexpr std::size_t kKept = 2;          // entries that stay behind, so that no node above the leaves has a single child
-
-std::size_t CommonPrefix(std::string_view a, std::string_view b) {
-  return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
-}
 
 /// How much all of them share: that of the first and the last, for they are in order.
 template <typename Entry>

@@ -35,7 +35,7 @@ void ForEach(const Value& rows, std::string_view type, Visit visit) {
   }
 }
 
-Value Sizes(const Shape& shape) {
+Value SizesJson(const Shape& shape) {
   ValueList sizes;
   for (const std::int64_t size : shape) sizes.emplace_back(size);
   return Value::MakeList(std::move(sizes));
@@ -60,8 +60,8 @@ std::string ArrayMetadatasJson(const Value& rows, const std::function<Shape(cons
   ForEach(rows, "jax.Array", [&](const std::string& name, const Value& row) {
     Value array = Value::MakeDict();
     array.Set("param_name", name);
-    array.Set("write_shape", Sizes(chunk_shape(name)));
-    array.Set("chunk_shape", Sizes(chunk_shape(name)));
+    array.Set("write_shape", SizesJson(chunk_shape(name)));
+    array.Set("chunk_shape", SizesJson(chunk_shape(name)));
     const Value* extension = row.Find("ext_metadata");
     array.Set("ext_metadata", extension != nullptr ? *extension : Value());
     Value item = Value::MakeDict();

@@ -36,7 +36,7 @@ constexpr std::array<Argument, 256> MakeTable() {
   set(Argument::kCount8, kBinUnicode8, kBinBytes8, kByteArray8);
   return table;
 }
-constexpr std::array<Argument, 256> kArguments = MakeTable();
+constexpr std::array<Argument, 256> kArgumentOf = MakeTable();
 
 /// A little-endian unsigned integer of 1, 2, 4 or 8 bytes, as it is. Above int64 it becomes negative: as a count it is
 /// then refused by Take.
@@ -59,7 +59,7 @@ Result<Instruction> InstructionReader::Next() {
   out.offset = source_.offset();
   CROSSDOCK_ASSIGN_OR_RETURN(const std::string_view code, source_.Take(1));
   out.op = static_cast<Op>(static_cast<std::uint8_t>(code[0]));
-  switch (kArguments[static_cast<std::uint8_t>(code[0])]) {
+  switch (kArgumentOf[static_cast<std::uint8_t>(code[0])]) {
     case Argument::kUnknown:
       return MakeError(ErrorCode::kCorrupt, "a pickle has an unknown opcode " + DescribeOp(out.op))
           .WithPath(source_.path()).WithOffset(source_.InFile(out.offset));

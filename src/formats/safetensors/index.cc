@@ -14,9 +14,9 @@ namespace {
 
 namespace od = simdjson::ondemand;
 
-class Parser {
+class IndexParser {
  public:
-  explicit Parser(const std::string& path) : path_(path) {}
+  explicit IndexParser(const std::string& path) : path_(path) {}
 
   Result<Index> Parse(std::string* json) {
     const std::size_t length = json->size();
@@ -187,7 +187,7 @@ bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 }  // namespace
 
-Result<Index> ParseIndex(std::string json, const std::string& path) { return Parser(path).Parse(&json); }
+Result<Index> ParseIndex(std::string json, const std::string& path) { return IndexParser(path).Parse(&json); }
 
 bool NaturalLess(std::string_view a, std::string_view b) {
   std::size_t i = 0;

@@ -24,9 +24,9 @@ bool FiveDigits(std::string_view name, std::size_t at) {
   return digits.size() == 5 && std::ranges::all_of(digits, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-class Builder {
+class Joiner {
  public:
-  Builder(io::Storage& storage, const std::string& dir) : storage_(storage) {
+  Joiner(io::Storage& storage, const std::string& dir) : storage_(storage) {
     catalog_.format = "safetensors";
     catalog_.root = io::AbsolutePath(dir);
   }
@@ -165,7 +165,7 @@ bool IsShardName(std::string_view name) {
 }
 
 Result<std::unique_ptr<CheckpointReader>> OpenShardedSafetensors(io::Storage& storage, const std::string& dir) {
-  CROSSDOCK_ASSIGN_OR_RETURN(Catalog catalog, Builder(storage, dir).Build());
+  CROSSDOCK_ASSIGN_OR_RETURN(Catalog catalog, Joiner(storage, dir).Build());
   return std::unique_ptr<CheckpointReader>(std::make_unique<PlacedReader>(std::move(catalog), "safetensors files"));
 }
 

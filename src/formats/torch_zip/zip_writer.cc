@@ -13,7 +13,7 @@ namespace crossdock::formats::torch_zip {
 namespace {
 
 constexpr std::int64_t kAlignment = 64;
-constexpr std::int64_t kMax32 = 0xFFFFFFFF;  // itself the marker: a size must be smaller to stand in 32 bits
+constexpr std::int64_t kLargest32 = 0xFFFFFFFF;  // itself the marker: a size must be smaller to stand in 32 bits
 constexpr std::size_t kMax16 = 0xFFFF;
 
 template <typename T>
@@ -23,7 +23,7 @@ void Put(std::string& out, T value) {
   out.append(raw.data(), raw.size());
 }
 void Put16(std::string& out, std::size_t v) { Put(out, static_cast<std::uint16_t>(v)); }
-void Put32(std::string& out, std::int64_t v) { Put(out, static_cast<std::uint32_t>(v < kMax32 ? v : kMax32)); }
+void Put32(std::string& out, std::int64_t v) { Put(out, static_cast<std::uint32_t>(v < kLargest32 ? v : kLargest32)); }
 void Put64(std::string& out, std::int64_t v) { Put(out, static_cast<std::uint64_t>(v)); }
 
 }  // namespace
@@ -45,7 +45,7 @@ void ZipWriter::Header(std::string_view name, std::int64_t size, std::uint32_t c
   const Record& record = records_.emplace_back(Record{prefix_ + "/" + std::string(name), crc, size, position(), -1});
   CROSSDOCK_CHECK(record.name.size() < 0x8000);
   std::string extra;
-  if (size >= kMax32) {
+  if (size >= kLargest32) {
     Put16(extra, 1);
     Put16(extra, 16);
     Put64(extra, size);
@@ -73,11 +73,11 @@ void ZipWriter::Directory() {
   for (Record& record : records_) {
     record.directory_offset = position();
     std::string extra;
-    if (record.size >= kMax32) {
+    if (record.size >= kLargest32) {
       Put64(extra, record.size);
       Put64(extra, record.size);
     }
-    if (record.header_offset >= kMax32) Put64(extra, record.header_offset);
+    if (record.header_offset >= kLargest32) Put64(extra, record.header_offset);
     out_ += "PK\1\2";
     for (int i = 0; i < 6; ++i) Put16(out_, 0);  // made by, version, flags, method, time, date
     Put(out_, record.crc);
@@ -108,7 +108,7 @@ std::string ZipWriter::Finish() {
   Directory();
   const std::int64_t end = position();
   const auto count = records_.size();
-  if (start >= kMax32 || end - start >= kMax32 || count >= kMax16) {
+  if (start >= kLargest32 || end - start >= kLargest32 || count >= kMax16) {
     out_ += "PK\6\6";
     Put64(out_, 44);                         // bytes that follow
     for (int i = 0; i < 2; ++i) Put16(out_, 45);  // made by, version needed: zip64

@@ -13,7 +13,7 @@ namespace {
 /// "zlib" of {"id": "zlib", "level": 1}; the JSON itself of anything else.
 std::string CodecName(const Value& codec) { return codec.GetString("id").value_or(ToJson(codec, 0)); }
 
-Result<Codecs> ReadCodecs(const Value& json) {
+Result<Codecs> CodecsOf(const Value& json) {
   const Value* filters = json.Find("filters");
   if (filters != nullptr && !filters->is_null()) {
     const ValueList* list = filters->as_sequence();
@@ -40,7 +40,7 @@ Status CheckForm(const Value& json) {
   return OkStatus();
 }
 
-Status ReadType(const Value& json, ArrayMetadata& out) {
+Status ReadDataType(const Value& json, ArrayMetadata& out) {
   const Value* value = json.Find("dtype");
   if (value == nullptr) return Malformed("no `dtype`");
   const std::string name = value->as_string() != nullptr ? *value->as_string() : ToJson(*value, 0);
@@ -59,8 +59,8 @@ Result<ArrayMetadata> ParseZarray(std::string_view text) {
   if (json.as_dict() == nullptr) return Malformed("it is no JSON object");
   CROSSDOCK_RETURN_IF_ERROR(CheckForm(json));
   ArrayMetadata out;
-  CROSSDOCK_ASSIGN_OR_RETURN(out.codecs, ReadCodecs(json));
-  CROSSDOCK_RETURN_IF_ERROR(ReadType(json, out));
+  CROSSDOCK_ASSIGN_OR_RETURN(out.codecs, CodecsOf(json));
+  CROSSDOCK_RETURN_IF_ERROR(ReadDataType(json, out));
   CROSSDOCK_ASSIGN_OR_RETURN(out.shape, ReadDims(json, "shape", 0));
   CROSSDOCK_ASSIGN_OR_RETURN(out.chunk_shape, ReadDims(json, "chunks", 1));
   CROSSDOCK_RETURN_IF_ERROR(CheckShapes(out));

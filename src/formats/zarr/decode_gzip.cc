@@ -9,13 +9,13 @@
 namespace crossdock::formats::zarr {
 namespace {
 
-constexpr std::size_t kInput = std::size_t{64} << 10U;
+constexpr std::size_t kGzipInput = std::size_t{64} << 10U;
 constexpr std::size_t kMostOutput = std::size_t{1} << 30U;  // the library counts in unsigned int
 constexpr int kGzipOrZlib = 15 + 32;
 
 class GzipStream final : public ByteStream {
  public:
-  explicit GzipStream(std::unique_ptr<ByteStream> encoded) : encoded_(std::move(encoded)), buffer_(kInput) {}
+  explicit GzipStream(std::unique_ptr<ByteStream> encoded) : encoded_(std::move(encoded)), buffer_(kGzipInput) {}
   ~GzipStream() override {
     if (ready_) inflateEnd(&state_);
   }

@@ -9,11 +9,11 @@ namespace crossdock::formats::zarr {
 namespace {
 
 constexpr int kLargestWindowLog = 27;  // 128 MiB, what zstd's own command line takes without being asked
-constexpr std::size_t kInput = std::size_t{128} << 10U;
+constexpr std::size_t kZstdInput = std::size_t{128} << 10U;
 
 class ZstdStream final : public ByteStream {
  public:
-  ZstdStream(std::unique_ptr<ByteStream> encoded, ZSTD_DCtx* context) : encoded_(std::move(encoded)), context_(context), buffer_(kInput) {}
+  ZstdStream(std::unique_ptr<ByteStream> encoded, ZSTD_DCtx* context) : encoded_(std::move(encoded)), context_(context), buffer_(kZstdInput) {}
   Result<std::size_t> Read(std::span<std::byte> out) override {
     ZSTD_outBuffer to{out.data(), out.size(), 0};
     while (to.pos == 0) {
