@@ -20,14 +20,12 @@ std::string_view OwnerOf(unsigned slots) {
 
 template <typename Carried>
 Partition CountOwners(const dialects::HubState& hub, Carried carried) {
-  std::map<std::string_view, unsigned> slots;
-  unsigned all = 0;
-  for (const dialects::HubTensor& tensor : hub.tensors) {
-    slots[tensor.name] |= Bit(tensor.slot);
-    all |= Bit(tensor.slot);
-  }
   Partition out;
+  unsigned all = 0;
+  for (const dialects::HubTensor& tensor : hub.tensors) all |= Bit(tensor.slot);
   if ((all & (Bit(Slot::kAdamMu) | Bit(Slot::kAdamNu) | Bit(Slot::kMuonMu))) == 0) return out;
+  std::map<std::string_view, unsigned> slots;
+  for (const dialects::HubTensor& tensor : hub.tensors) slots[tensor.name] |= Bit(tensor.slot);
   for (const auto& [name, has] : slots) {
     PartitionRow& row = out[OwnerOf(has)];
     ++row.parameters;

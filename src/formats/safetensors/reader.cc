@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
+#include <thread>
 
 #include "base/endian.h"
 #include "formats/placed_reader.h"
@@ -17,6 +19,7 @@ namespace {
 constexpr std::string_view kMetaPrefix = "meta/";
 constexpr std::size_t kNamesShown = 5;
 constexpr std::size_t kFilesShown = 20;
+constexpr std::size_t kFewFiles = 8;  // so many are read one after the other: threads would cost more
 
 /// "12 tensors (`a`, `b`, ...)".
 std::string Tensors(const std::vector<std::string_view>& names) {
@@ -55,7 +58,7 @@ class Builder {
 
   Result<Catalog> Build() {
     CROSSDOCK_RETURN_IF_ERROR(CheckPresent());
-    for (std::size_t i = 0; i < weights_.files.size(); ++i) CROSSDOCK_RETURN_IF_ERROR(AddFile(i));
+    CROSSDOCK_RETURN_IF_ERROR(AddFiles());
     catalog_.SortEntries();
     CROSSDOCK_RETURN_IF_ERROR(CheckUnique());
     if (weights_.index) CROSSDOCK_RETURN_IF_ERROR(CheckIndex());
@@ -98,21 +101,43 @@ class Builder {
         .WithHint("the download or copy is incomplete; fetch the missing files");
   }
 
-  Status AddFile(std::size_t number) {
-    auto header = ReadFileHeader(number);
-    if (!header) {
-      Error error = std::move(header).error();
+  struct FileHeader {
+    FileRef file;
+    Header header;
+  };
+
+  /// Headers of many files are read and parsed by several threads, a few at a time: on a network each costs its latency.
+  Status AddFiles() {
+    const std::size_t files = weights_.files.size();
+    const std::size_t at_once = files <= kFewFiles ? 1 : std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 8);
+    for (std::size_t first = 0; first < files; first += at_once) {
+      std::vector<std::optional<Result<FileHeader>>> read(std::min(at_once, files - first));
+      {
+        std::vector<std::jthread> threads;  // joined at the end of the block
+        for (std::size_t i = 1; i < read.size(); ++i) threads.emplace_back([&, i] { read[i] = ReadFileHeader(first + i); });
+        read[0] = ReadFileHeader(first);
+      }
+      for (std::size_t i = 0; i < read.size(); ++i) CROSSDOCK_RETURN_IF_ERROR(AddFile(first + i, *std::move(read[i])));
+    }
+    return OkStatus();
+  }
+
+  Status AddFile(std::size_t number, Result<FileHeader> read) {
+    if (!read) {
+      Error error = std::move(read).error();
       if (weights_.index && error.code != ErrorCode::kIo) {
         error.message += fmt::format("; the index places {} in it", Tensors(TensorsOf(*weights_.index, number)));
       }
       return error;
     }
-    MergeMetadata(header->metadata, weights_.files[number]);
-    for (std::string& notice : header->notices) catalog_.notices.push_back(std::move(notice));
-    const bool full_state = IsFullStateHeader(*header);
-    for (HeaderTensor& tensor : header->tensors) {
+    catalog_.files.push_back(std::move(read->file));
+    Header& header = read->header;
+    MergeMetadata(header.metadata, weights_.files[number]);
+    for (std::string& notice : header.notices) catalog_.notices.push_back(std::move(notice));
+    const bool full_state = IsFullStateHeader(header);
+    for (HeaderTensor& tensor : header.tensors) {
       if (full_state && tensor.name.starts_with(kMetaPrefix) && tensor.dtype == DType::kI64 && tensor.bytes.length == 8) {
-        CROSSDOCK_RETURN_IF_ERROR(LoadMeta(number, header->data_start, tensor));
+        CROSSDOCK_RETURN_IF_ERROR(LoadMeta(number, header.data_start, tensor));
         continue;
       }
       Entry entry;
@@ -122,21 +147,21 @@ class Builder {
       Chunk chunk;
       chunk.box = Box::Whole(entry.shape);
       chunk.file = static_cast<std::int32_t>(number);
-      chunk.bytes = {header->data_start + tensor.bytes.offset, tensor.bytes.length};
+      chunk.bytes = {header.data_start + tensor.bytes.offset, tensor.bytes.length};
       entry.chunks.push_back(std::move(chunk));
       catalog_.entries.push_back(std::move(entry));
     }
     return OkStatus();
   }
 
-  Result<Header> ReadFileHeader(std::size_t number) {
+  [[nodiscard]] Result<FileHeader> ReadFileHeader(std::size_t number) const {
     CROSSDOCK_ASSIGN_OR_RETURN(const auto file, storage_.OpenRead(PathOf(number)));
     CROSSDOCK_ASSIGN_OR_RETURN(const io::FileInfo info, file->Info());
     if (info.kind != io::FileKind::kFile) {
       return MakeError(ErrorCode::kCorrupt, "a weight file is no regular file").WithPath(PathOf(number));
     }
-    catalog_.files.push_back({weights_.files[number], {info.size, info.mtime_ns, info.inode}});
-    return ReadHeader(*file, info.size);
+    CROSSDOCK_ASSIGN_OR_RETURN(Header header, ReadHeader(*file, info.size));
+    return FileHeader{{weights_.files[number], {info.size, info.mtime_ns, info.inode}}, std::move(header)};
   }
 
   /// The counters of a full-state file are values of the catalog: whoever plans needs them before any data moves.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -102,6 +103,33 @@ TEST(SafetensorsReader, ReadsAWholeNumberedSetWithoutIndex) {
   Put(storage, "/m/model-00002-of-00002.safetensors", TinyFile({"b"}));
   ASSERT_OK_AND_ASSIGN(const auto reader, OpenSafetensors(storage, "/m"));
   EXPECT_THAT(Names(reader->catalog()), ElementsAre("a", "b"));
+}
+
+/// Enough files for several threads: two batches and a rest on most machines.
+TEST(SafetensorsReader, ReadsManyFilesInTheirOrder) {
+  io::MemoryStorage storage;
+  const int kFiles = 29;
+  const auto file = [=](int i) { return fmt::format("model-{:05}-of-{:05}.safetensors", i, kFiles); };
+  for (int i = 1; i <= kFiles; ++i) {
+    Put(storage, "/m/" + file(i), PrintHeader(std::vector<HeaderTensor>{{fmt::format("t{:02}", i), DType::kU8, {1}, {0, 1}}}, {}) + "*");
+  }
+  ASSERT_OK_AND_ASSIGN(const auto reader, OpenSafetensors(storage, "/m"));
+  const Catalog& catalog = reader->catalog();
+  ASSERT_EQ(catalog.files.size(), 29U);
+  ASSERT_EQ(catalog.entries.size(), 29U);
+  for (std::size_t i = 0; i < 29; ++i) {
+    EXPECT_EQ(catalog.files[i].path, file(static_cast<int>(i) + 1));
+    EXPECT_EQ(catalog.entries[i].name, fmt::format("t{:02}", i + 1));
+    EXPECT_EQ(catalog.entries[i].chunks[0].file, static_cast<std::int32_t>(i));
+  }
+  // Of two broken files the first is named, whichever thread came to an end first.
+  for (const int i : {21, 20}) {
+    ASSERT_OK(storage.RemoveFile("/m/" + file(i)));
+    Put(storage, "/m/" + file(i), "short");
+  }
+  const auto broken = OpenSafetensors(storage, "/m");
+  ASSERT_FALSE(broken);
+  EXPECT_EQ(broken.error().path, "/m/" + file(20));
 }
 
 TEST(SafetensorsReader, PassesOverForeignWeights) {
