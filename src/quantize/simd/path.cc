@@ -31,8 +31,8 @@ Found Find() {
 }  // namespace
 
 std::span<const Path* const> Runnable() {
-  static const Found kFound = Find();
-  return {kFound.paths.data(), kFound.count};
+  static const Found found = Find();
+  return {found.paths.data(), found.count};
 }
 
 }  // namespace crossdock::quantize::simd

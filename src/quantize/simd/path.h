@@ -47,6 +47,7 @@ struct Path {
   void (*quantize)(const Tile& tile, float scale, bool narrow, std::byte* q);
 };
 
+// NOLINTBEGIN(readability-identifier-naming): constants, though their values are elsewhere
 extern const Path kScalar;
 #if defined(CROSSDOCK_FP8_X86)
 extern const Path kAvx2;    ///< AVX2 and F16C
@@ -55,6 +56,7 @@ extern const Path kAvx512;  ///< AVX-512 F, BW, VL, DQ
 #if defined(CROSSDOCK_FP8_NEON)
 extern const Path kNeon;  ///< part of every 64-bit ARM
 #endif
+// NOLINTEND(readability-identifier-naming)
 
 /// Those that this machine can run, the fastest first, the scalar one last. Found out once.
 [[nodiscard]] std::span<const Path* const> Runnable();
