@@ -15,7 +15,6 @@ namespace crossdock::quantize {
 namespace {
 
 using simd::Path;
-using simd::Tile;
 
 constexpr float kMaxE4M3 = 448.0F;
 constexpr float kLeastAmax = 1e-12F;
@@ -30,7 +29,7 @@ constexpr std::int64_t kPiece = 8192;
 bool IsWeightType(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16 || dtype == DType::kF32; }
 
 /// Rows without a gap between them are one long row.
-Tile Joined(const Tile& tile) {
+simd::Tile Joined(const simd::Tile& tile) {
   if (tile.cols != tile.stride) return tile;
   return {tile.w, tile.dtype, 1, tile.rows * tile.cols, tile.rows * tile.cols, tile.ahead};
 }
@@ -45,7 +44,7 @@ std::int64_t Ahead(std::int64_t rows, std::int64_t cols, std::int64_t r, std::in
 float AmaxOfPeak(std::uint32_t peak) { return peak > kInfinity ? kNan : std::bit_cast<float>(peak); }
 
 /// Adds the elements of a tile that are not finite; its first element is element `base` of the whole.
-void Count(const Tile& tile, std::int64_t base, NonFinite* found) {
+void Count(const simd::Tile& tile, std::int64_t base, NonFinite* found) {
   const std::int64_t element = ElementSize(tile.dtype);
   for (std::int64_t r = 0; r < tile.rows; ++r) {
     for (std::int64_t c = 0; c < tile.cols; ++c) {
@@ -58,7 +57,7 @@ void Count(const Tile& tile, std::int64_t base, NonFinite* found) {
 }
 
 /// `peak` is the tile's own.
-void QuantizeTile(const Path& path, const Tile& tile, std::uint32_t peak, float scale, Arithmetic arithmetic, std::byte* q) {
+void QuantizeTile(const Path& path, const simd::Tile& tile, std::uint32_t peak, float scale, Arithmetic arithmetic, std::byte* q) {
   if (std::isnan(scale)) {
     for (std::int64_t r = 0; r < tile.rows; ++r) std::memset(q + r * tile.stride, 0x7F, static_cast<std::size_t>(tile.cols));
     return;
@@ -82,7 +81,7 @@ NonFinite QuantizeBlocksBy(const Path& path, const std::byte* w, DType dtype, st
     for (std::int64_t c = 0, c_end = 0; c < cols; c = c_end) {
       c_end = c + std::min(rule.block_cols, cols - c);
       const std::int64_t at = r * cols + c;
-      const Tile tile = Joined({w + at * element, dtype, r_end - r, c_end - c, cols, Ahead(rows, cols, r, c, rule)});
+      const simd::Tile tile = Joined({w + at * element, dtype, r_end - r, c_end - c, cols, Ahead(rows, cols, r, c, rule)});
       const std::uint32_t peak = path.peak(tile);
       if (peak >= kInfinity) Count(tile, at, &found);
       const float scale = ScaleOf(AmaxOfPeak(peak), rule);
@@ -95,7 +94,7 @@ NonFinite QuantizeBlocksBy(const Path& path, const std::byte* w, DType dtype, st
 
 float AmaxBy(const Path& path, const std::byte* w, DType dtype, std::int64_t count, NonFinite* found) {
   CROSSDOCK_CHECK(IsWeightType(dtype));
-  const Tile tile{w, dtype, 1, count, count};
+  const simd::Tile tile{w, dtype, 1, count, count};
   const std::uint32_t peak = path.peak(tile);
   if (found != nullptr) {
     *found = {};
@@ -110,7 +109,7 @@ void QuantizeWithScaleBy(const Path& path, const std::byte* w, DType dtype, std:
   const std::int64_t element = ElementSize(dtype);
   for (std::int64_t at = 0; at < count; at += kPiece) {
     const std::int64_t n = std::min(kPiece, count - at);
-    const Tile tile{w + at * element, dtype, 1, n, n, n};
+    const simd::Tile tile{w + at * element, dtype, 1, n, n, n};
     QuantizeTile(path, tile, path.peak(tile), scale, rule.arithmetic, q + at);
   }
 }
