@@ -17,6 +17,7 @@ namespace crossdock::cli {
 [[nodiscard]] Result<Report> RunInspect(const Request& request, const Machine& machine, const Hooks& hooks);
 [[nodiscard]] Result<Report> RunVerify(const Request& request, const Machine& machine, const Hooks& hooks);
 [[nodiscard]] Result<Report> RunFamilies(const Request& request, const Machine& machine, const Hooks& hooks);
+[[nodiscard]] Result<Report> RunResumePlan(const Request& request, const Machine& machine, const Hooks& hooks);
 [[nodiscard]] Result<Report> RunDemo(const Request& request, const Machine& machine, const Hooks& hooks);
 
 /// The whole program behind main(): words in, exit status out.

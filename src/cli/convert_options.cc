@@ -176,6 +176,9 @@ Status FillState(const Request& request, ConvertOptions* options) {
   if (axis) options->scan_axis = static_cast<int>(*axis);
   const auto type = [](std::string_view name, const std::string& text) { return ParseChoice(name, text, "adamw adam_pax muon adam"); };
   CROSSDOCK_RETURN_IF_ERROR(Get(request, "opt-type", type, &options->opt_type));
+  const auto convention = [](std::string_view name, const std::string& text) { return ParseChoice(name, text, "ema sum"); };
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "muon-momentum", convention, &options->muon_momentum));
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "compression", [](std::string_view name, const std::string& text) { return ParseCompression(name, text); }, &options->zstd_level));
   options->no_optim = request.Flag("no-optim");
   options->no_rng = request.Flag("no-rng");
   options->require_optim = request.Flag("require-optim");

@@ -34,7 +34,7 @@ constexpr std::array kTable = {
     One("source", "load-dir input-dir local-dir model-dir source-safetensor check-dir load", "PATH", kReading, ""),
     One("target", "save-dir output-dir target-dir output save", "PATH", kConverting | kVerify | kDemo, ""),
     One("megatron-path", "", "PATH", kConverting | kInspect, ""),
-    One("hf-path", "", "PATH", kConverting | kInspect, ""),
+    One("hf-path", "", "PATH", kConverting | kInspect | kResumePlan, ""),
     One("hf-model", "hf-model-id hf-model-path", "DIR", kConverting, ""),
     One("to", "via", "FORMAT", kConverting, "format of the target: hf, full-state, megatron, megatron-legacy, dcp, maxtext"),
     One("from", "", "FORMAT", kReading, "what the source (verify: A) is; default: found from its content"),
@@ -69,19 +69,21 @@ constexpr std::array kTable = {
     Flag("no-scan-layers", "", kConverting, "MaxText: each layer on its own"),
     One("scan-axis", "param-scan-axis", "N", kConverting, "MaxText: the axis of scanned layers; default 1, of a source what its shapes say"),
     One("opt-type", "", "adamw|adam_pax|muon", kConverting, "MaxText: whose optimizer state is written; default adamw, muon where the source is"),
+    One("compression", "", "none|zstd[:LEVEL]", kConverting, "MaxText: how chunks are stored; default zstd:1"),
     // What is carried, and how.
     One("dtype", "torch-dtype params-dtype export-dtype", "bf16|fp16|fp32", kConverting, "cast parameters; default: keep"),
     Flag("bf16", "", kConverting, ""),
     Flag("fp16", "", kConverting, ""),
     Flag("fp32", "", kConverting, ""),
     Many("keep-dtype", "", "PATTERN", kConverting, "tensors that no cast touches (repeatable)"),
-    One("step", "ckpt-step", "N|release", kReading, "which step of a directory; default: the latest that is complete"),
-    Flag("no-optim", "no-load-optim", kConverting, "leave the optimizer state behind"),
-    Flag("no-rng", "no-load-rng", kConverting, "leave the random number state behind"),
+    One("step", "ckpt-step", "N|release", kReading | kResumePlan, "which step of a directory; default: the latest that is complete"),
+    Flag("no-optim", "no-load-optim", kConverting | kResumePlan, "leave the optimizer state behind"),
+    Flag("no-rng", "no-load-rng", kConverting | kResumePlan, "leave the random number state behind"),
     Flag("require-optim", "", kConvert | kPlan | kManifest, "fail when no optimizer state was carried"),
     One("params-from", "", "model|master", kConverting, "which copy becomes the parameters; default model"),
     One("mtp", "", "keep|drop", kConverting, "layers of multi-token prediction; default keep"),
     One("experts", "", "single|fused", kConverting, "how experts are stored under Hugging Face names; default: as the template, else as released"),
+    One("muon-momentum", "", "ema|sum", kConverting, "what Muon's momentum is in the source, or the target, that does not say it; where they differ it is converted"),
     Many("set", "", "ARG=VALUE", kConverting, "an argument that the target must store and the source lacks (repeatable)"),
     One("hf-template", "origin-hf-dir hf-config", "DIR", kReading, "where config.json, tokenizer and names come from"),
     One("family", "model-name", "NAME", kReading, "override the detected family"),
@@ -108,6 +110,8 @@ constexpr std::array kTable = {
     One("report", "", "FILE", kVerify | kRoundtrip, "write the comparison as JSON"),
     One("out", "", "DIR", kRoundtrip, "where the round trip works; default: the current directory"),
     Flag("tensors", "", kInspect, "list every tensor"),
+    One("full-state-path", "", "PATH", kResumePlan, "a checkpoint with optimizer state, loaded where the run has none of its own; default: LOAD_FULL_STATE_PATH"),
+    One("consumed-train-samples-override", "", "N", kResumePlan, "the samples to go on from when the full state is loaded"),
     // Talk.
     One("progress", "", "auto|plain|json|off", kEvery, "progress on stderr; default auto: on a terminal only"),
     Flag("quiet", "q", kEvery, "nothing but errors; what was asked for (a plan, a list, --json) is still printed"),
@@ -124,9 +128,7 @@ constexpr std::array kTable = {
     Later("fp8-only", "", Arity::kOne, ""),
     Later("scale-fmt", "", Arity::kOne, ""),
     Later("check-tp", "", Arity::kOne, ""),
-    Later("muon-momentum", "", Arity::kOne, ""),
     Later("no-commit-marker", "", Arity::kFlag, "false"),
-    Later("compression", "", Arity::kOne, "none"),
 };
 
 constexpr std::array kCommands = {
@@ -138,9 +140,9 @@ constexpr std::array kCommands = {
     CommandSpec{"manifest", kManifest, "SOURCE [--to FORMAT] [-o FILE]", "print the mapping of every tensor"},
     CommandSpec{"plan", kPlan, "SOURCE TARGET --to FORMAT [options]", "the same as convert --dry-run"},
     CommandSpec{"families", kFamilies, "[NAME] [--rules FILE] [--json]", "list the supported model families, or one family's rules"},
+    CommandSpec{"resume-plan", kResumePlan, "RUN_DIR [--full-state-path PATH] [--hf-path PATH] [--step N]", "say what a launcher has to load, as JSON"},
     CommandSpec{"demo", kDemo, "DIR", "make a small model to try things on"},
     CommandSpec{"quantize", 0, "", ""},
-    CommandSpec{"resume-plan", 0, "", ""},
     CommandSpec{"watch", 0, "", ""},
 };
 

@@ -27,10 +27,11 @@ enum Commands : unsigned {
   kVerify = 1U << 5U,
   kFamilies = 1U << 6U,
   kDemo = 1U << 7U,
+  kResumePlan = 1U << 8U,
 };
 inline constexpr unsigned kConverting = kConvert | kPlan | kManifest | kRoundtrip;
 inline constexpr unsigned kReading = kConverting | kInspect | kVerify;
-inline constexpr unsigned kEvery = kReading | kFamilies | kDemo;
+inline constexpr unsigned kEvery = kReading | kFamilies | kDemo | kResumePlan;
 
 struct OptionSpec {
   std::string_view name;

@@ -26,6 +26,7 @@ Command CommandFor(unsigned bit) {
     case kManifest: return RunManifest;
     case kFamilies: return RunFamilies;
     case kDemo: return RunDemo;
+    case kResumePlan: return RunResumePlan;
     default: return RunConvert;
   }
 }
@@ -51,7 +52,7 @@ int Print(const std::string& text, int status) {
 
 /// What a command was asked to show: a plan, a mapping, a list. The others tell what they did.
 bool AsksForText(const Request& request) {
-  return (request.command->bit & (kInspect | kManifest | kPlan | kFamilies)) != 0 || request.Flag("dry-run") || request.Flag("manifest-only");
+  return (request.command->bit & (kInspect | kManifest | kPlan | kFamilies | kResumePlan)) != 0 || request.Flag("dry-run") || request.Flag("manifest-only");
 }
 
 /// With --quiet a command that does something says nothing when it is done; the exit status tells the rest.

@@ -110,4 +110,17 @@ Result<std::string> ParseChoice(std::string_view option, std::string_view text, 
   return BadValue(option, "one of: " + takes, text).WithHint(DidYouMean(text, known));
 }
 
+Result<int> ParseCompression(std::string_view option, std::string_view text) {
+  constexpr std::string_view kZstd = "zstd";
+  constexpr int kHighestLevel = 22;
+  if (text == "none") return 0;
+  if (text == kZstd) return 1;
+  int level = 0;
+  if (text.starts_with("zstd:")) {
+    const auto [end, error] = std::from_chars(text.data() + kZstd.size() + 1, text.data() + text.size(), level);
+    if (error == std::errc() && end == text.data() + text.size() && level >= 1 && level <= kHighestLevel) return level;
+  }
+  return BadValue(option, "none, zstd or zstd:LEVEL with a level of 1 to 22", text);
+}
+
 }  // namespace crossdock::cli

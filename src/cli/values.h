@@ -27,6 +27,8 @@ namespace crossdock::cli {
 [[nodiscard]] Result<std::vector<std::int64_t>> ParseList(std::string_view option, std::string_view text);
 /// "lr=1e-4".
 [[nodiscard]] Result<std::pair<std::string, std::string>> ParsePair(std::string_view option, std::string_view text);
+/// "none" (0), "zstd" (1) or "zstd:LEVEL".
+[[nodiscard]] Result<int> ParseCompression(std::string_view option, std::string_view text);
 /// One of the space-separated words of `choices`.
 [[nodiscard]] Result<std::string> ParseChoice(std::string_view option, std::string_view text, std::string_view choices);
 

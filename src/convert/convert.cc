@@ -14,6 +14,7 @@
 #include "convert/kinds.h"
 #include "convert/manifest.h"
 #include "convert/master_proof.h"
+#include "convert/momentum.h"
 #include "convert/planned_shards.h"
 #include "convert/receipt.h"
 #include "convert/summary.h"
@@ -89,6 +90,7 @@ Result<Prepared> Prepare(io::Storage& storage, const ConvertOptions& options, co
   }
   if (options.tokenizer) CROSSDOCK_RETURN_IF_ERROR(TakeTokenizer(storage, *options.tokenizer, &out.source));
   CROSSDOCK_RETURN_IF_ERROR(CheckTiedPair(out.source, options.memory));
+  CROSSDOCK_RETURN_IF_ERROR(SettleMomentum(to, options, &out.source));
   Phase(hooks, "planning");
   CROSSDOCK_ASSIGN_OR_RETURN(out.target, PrepareTarget(out.source, options));
   CROSSDOCK_RETURN_IF_ERROR(CheckOptimizer(out.source, out.target, options));

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "convert/config_family.h"
 #include "convert/kinds.h"
@@ -242,6 +243,8 @@ class Run {
     CROSSDOCK_ASSIGN_OR_RETURN(result_.outcome.report,
                                execute::Execute(target_.plan, *source_.storage, *source_.reader, storage_, staging.dir(),
                                                 target_.placement, std::move(target_.placement.frames), *target_.writer, how));
+    execute::TakePlaces(result_.outcome.report, &target_.placement.catalog);
+    result_.outcome.report.encoded = {};  // a deep model has a hundred thousand
     return OkStatus();
   }
 

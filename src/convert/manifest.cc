@@ -4,6 +4,7 @@
 #include <set>
 
 #include "convert/kinds.h"
+#include "convert/momentum.h"
 #include "convert/rules.h"
 #include "convert/summary.h"
 #include "crossdock/convert.h"
@@ -57,6 +58,7 @@ std::string MakeManifest(const Source& source, const Target& target) {
   out.Set("target_format", formats::KindName(target.kind));
   out.Set("family", source.hub.family == nullptr ? Value() : Value(source.hub.family->name));
   out.Set("optimizer", source.hub.optimizer.empty() ? Value("none") : Value(source.hub.optimizer));
+  if (source.momentum) out.Set("muon_momentum", MomentumJson(*source.momentum));
   out.Set("plan_hash", target.plan.hash);
   ValueList rows;
   const std::vector<Entry>& entries = target.placement.catalog.entries;

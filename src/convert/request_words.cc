@@ -75,6 +75,8 @@ std::vector<std::string> RequestWords(const ConvertOptions& options) {
   words.Flag("--no-scan-layers", options.scan_layers == false);
   words.Say("--scan-axis", options.scan_axis);
   words.Say("--opt-type", options.opt_type);
+  if (options.zstd_level) words.Say("--compression", *options.zstd_level == 0 ? std::string("none") : fmt::format("zstd:{}", *options.zstd_level));
+  words.Unless("--muon-momentum", options.muon_momentum, usual.muon_momentum);
   words.Unless("--max-shard-size", options.max_shard_bytes, usual.max_shard_bytes);
   words.Unless("--memory", options.memory, usual.memory);
   for (const std::string& what : options.allow) words.Say("--allow", what);

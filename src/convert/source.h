@@ -42,6 +42,16 @@ struct SourceRequest {
   bool allow_missing = false;                            ///< the second side of a comparison
 };
 
+/// What Muon's momentum is on both sides (momentum.h): "ema", "sum", "" unknown.
+struct Momentum {
+  std::string source, target;
+  bool said_of_source = false, said_of_target = false;   ///< by --muon-momentum
+  std::optional<double> beta = {};
+  double factor = 1;                                     ///< what the momentum is multiplied by
+  bool exact = true;
+  std::int64_t scaled = 0;                               ///< tensors
+};
+
 struct Source {
   std::string label;                                     ///< the path as the user gave it
   io::Storage* storage = nullptr;
@@ -51,6 +61,7 @@ struct Source {
   std::optional<Template> reference;                     ///< --hf-template
   std::optional<dialects::mcore::GlobalView> view;       ///< of a Megatron source; made by ReadSourceHub before the hub
   dialects::HubState hub;
+  std::optional<Momentum> momentum;                      ///< once it is settled; of sources with Muon's state
 
   /// The catalog by its meaning: the reader's own, or what a Megatron source is seen as.
   [[nodiscard]] const Catalog& seen() const { return view ? view->Seen(reader->catalog()) : reader->catalog(); }

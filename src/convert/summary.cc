@@ -9,6 +9,7 @@
 #include <map>
 
 #include "convert/kinds.h"
+#include "convert/momentum.h"
 #include "expr/dequantize.h"
 
 namespace crossdock::convert {
@@ -202,6 +203,7 @@ Value EndsJson(const char* command, const Source& source, const Target& target, 
   out.Set("target", std::move(to));
   out.Set("slots", SlotJson(shared.tally.slots));
   if (!shared.tally.partition.empty()) out.Set("partition", PartitionJson(shared.tally.partition, true));
+  if (source.momentum) out.Set("muon_momentum", MomentumJson(*source.momentum));
   out.Set("left_out", LeftOutJson(shared.left_out));
   out.Set("casts", StringList(shared.tally.casts));
   out.Set("notices", StringList(shared.notices));

@@ -124,6 +124,9 @@ Status CheckKept(const Source& source, const ConvertOptions& options) {
 /// What a MaxText source was told for itself is no argument of the target.
 bool IsForSource(const Source& source, const std::string& argument) { return source.found.kind == Kind::kMaxText && argument == "rope_type"; }
 
+/// What a conversion of Muon's momentum was told, and no target but Megatron's stores.
+bool IsForMomentum(const Source& source, Kind to, const std::string& argument) { return source.momentum && !WritesMegatron(to) && argument == "muon_momentum"; }
+
 Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, Kind to, const ConvertOptions& options) {
   dialects::TargetOptions out;
   out.layout = LayoutOf(options.layout);
@@ -136,11 +139,12 @@ Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, Kind to,
   out.vocab_divisor = options.vocab_divisor;
   out.padded_vocab = options.padded_vocab;
   for (const auto& [key, value] : options.set_args) {
-    if (!IsForSource(source, key)) out.set_args[key] = value;
+    if (!IsForSource(source, key) && !IsForMomentum(source, to, key)) out.set_args[key] = value;
   }
   if (to == Kind::kMaxText) {
     out.scan_layers = options.scan_layers.value_or(true);
     out.scan_axis = options.scan_axis.value_or(1);
+    out.zstd_level = options.zstd_level.value_or(1);
     if (options.opt_type) out.set_args["opt_type"] = *options.opt_type == "adam" ? "adamw" : *options.opt_type;
   }
   out.max_shard_bytes = options.max_shard_bytes;
@@ -180,13 +184,14 @@ Status CheckApplies(const Source& source, Kind to, const ConvertOptions& options
   const char* scans = options.scan_layers ? "`--scan-layers`" : options.scan_axis && source.found.kind != Kind::kMaxText ? "`--scan-axis`" : nullptr;
   if (scans == nullptr && options.opt_type && !options.opt_type->starts_with("adam")) scans = "`--opt-type`";
   if (scans == nullptr && options.opt_type == "adam_pax") scans = "`--opt-type`";
+  if (scans == nullptr && options.zstd_level.value_or(0) > 0) scans = "`--compression`";
   if (scans != nullptr && !maxtext) {
     return MakeError(ErrorCode::kUsage, fmt::format("{} means nothing for a target of format `{}`", scans, formats::KindName(to)))
         .WithHint("leave it out, or write with `--to maxtext`");
   }
   if (WritesMegatron(to)) return OkStatus();
   const char* option = nullptr;
-  const auto other = [&](const auto& pair) { return !IsForSource(source, pair.first); };
+  const auto other = [&](const auto& pair) { return !IsForSource(source, pair.first) && !IsForMomentum(source, to, pair.first); };
   if (AsksForLayout(options.layout)) {
     option = "a parallel layout (`--tp`, `--pp`, ...)";
   } else if (options.iteration && !maxtext) {
@@ -251,6 +256,8 @@ Status CheckExact(const Source& source, Kind to, const dialects::TargetState& st
   std::size_t first = 0;
   for (std::size_t i = 0; i < state.exprs.size(); ++i) {
     if (!expr::HasArithmetic(state.exprs[i])) continue;
+    // That the momentum changes its convention is asked for, or recorded by both sides; the summary says how.
+    if (source.momentum && source.momentum->scaled > 0 && SlotOfTarget(state.catalog.entries[i]) == Slot::kMuonMu) continue;
     if (count++ == 0) first = i;
   }
   if (count == 0) return OkStatus();

@@ -63,6 +63,9 @@ struct HubState {
   std::vector<std::string> order;                       ///< hub names in the source's or the rule file's order
   Counters counters;
   std::string optimizer;                                ///< "adam", "muon", "" = none
+  /// What the momentum of Muon is: "ema", new = b old + (1 - b) gradient; "sum", new = b old + gradient; "": nothing said so.
+  std::string muon_momentum;
+  std::optional<double> muon_beta;                      ///< b, where the source says it
   std::string model_name;                               ///< what a full state calls its model; "": nothing said so
   /// The source holds optimizer state that cannot be carried, and why. A target that holds optimizer state refuses with
   /// it, so that none is lost in silence; a reader told `no_optim` leaves it empty.
@@ -92,6 +95,7 @@ struct TargetOptions {
   std::map<std::string, std::string> set_args;          ///< --set ARG=VALUE
   bool scan_layers = true;                              ///< MaxText: layers of one kind lie along an axis
   int scan_axis = 1;                                    ///< MaxText: which one, param_scan_axis
+  int zstd_level = 0;                                   ///< MaxText: how chunks are compressed; 0: not at all
   std::int64_t max_shard_bytes = 5'000'000'000;         ///< --max-shard-size
   bool params_from_master = false;                      ///< --params-from master
   std::string experts;                                  ///< --experts: "single", "fused", a spelling's name; "": as the template or released

@@ -19,7 +19,10 @@ ChunkSums::ChunkSums(const Catalog& target, SumKinds kinds) : kinds_(kinds) {
   if (!kinds_.any()) return;
   for (const Entry& entry : target.entries) {
     first_.push_back(states_.size());
-    for (const Chunk& chunk : entry.chunks) states_.push_back({chunk.bytes.length, {}});
+    for (const Chunk& chunk : entry.chunks) {  // of an encoded chunk the elements are summed up, and not what is stored
+      const bool encoded = chunk.encoding == ChunkEncoding::kEncoded;
+      states_.push_back({encoded ? CheckedCount(chunk.box.sizes) * ElementSize(entry.dtype) : chunk.bytes.length, {}});
+    }
   }
   first_.push_back(states_.size());
   if (kinds_.digest) digests_.assign(states_.size(), DigestOf({}));

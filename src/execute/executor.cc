@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -14,6 +16,7 @@
 #include "execute/box_runs.h"
 #include "execute/chunk_sums.h"
 #include "execute/decoded_chunks.h"
+#include "execute/encoded_places.h"
 #include "execute/journal.h"
 #include "execute/memory_budget.h"
 #include "execute/progress.h"
@@ -61,6 +64,24 @@ std::int64_t KeptDecoded(const plan::Plan& plan, std::int64_t memory) {
   std::int64_t largest = 0;
   for (const plan::Task& task : plan.tasks) largest = std::max(largest, task.buffer_bytes);
   return std::max<std::int64_t>(memory - BufferPool::LeaseSize(largest, memory), 0) / 2;
+}
+
+/// So many workers that what they have encoded and not yet written takes no more than half of the memory.
+int WorkersFor(int threads, std::int64_t encoded_task, std::int64_t memory) {
+  if (encoded_task == 0) return std::max(threads, 1);
+  return static_cast<int>(std::clamp<std::int64_t>(memory / 2 / encoded_task, 1, std::max(threads, 1)));
+}
+
+/// The lines of a journal that an interrupted run goes on behind where chunks are encoded: those of the longest beginning of the plan.
+std::vector<DoneTask> BeginningOf(std::vector<DoneTask> done) {
+  std::map<std::int64_t, DoneTask> by_task;
+  for (DoneTask& one : done) by_task[one.task] = std::move(one);
+  std::vector<DoneTask> out;
+  for (auto& [task, one] : by_task) {
+    if (task != static_cast<std::int64_t>(out.size())) break;
+    out.push_back(std::move(one));
+  }
+  return out;
 }
 
 std::string JoinWords(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, "\t")); }
@@ -113,8 +134,11 @@ class Execution {
         options_(options),
         kinds_{placement.wants_crc32, options.digests},
         done_(plan.tasks.size(), false),
-        buffers_(options.memory),
-        decoded_(source, buffers_, KeptDecoded(plan, options.memory), target_storage, dir_,
+        places_(plan, placement.catalog),
+        workers_(WorkersFor(options.threads, places_.largest_task(), options.memory)),
+        memory_(options.memory - workers_ * places_.largest_task()),
+        buffers_(memory_),
+        decoded_(source, buffers_, KeptDecoded(plan, memory_), target_storage, dir_,
                  [this] { return failed_.load(std::memory_order_relaxed) || options_.stop.stop_requested(); }),
         sources_(source_storage, source.catalog(), &decoded_),
         targets_(target_storage, dir_, placement.catalog),
@@ -124,18 +148,20 @@ class Execution {
             plan,     source,
             writer,   placement,
             sources_, targets_,
-            sums_,    progress_,
+            places_,  sums_,    progress_,
             buffers_, [this] { return failed_.load(std::memory_order_relaxed) || options_.stop.stop_requested(); },
             options.allow_nonfinite, overflows_} {}
 
   Result<ExecuteReport> Run();
 
  private:
+  Status TrimEncoded();
   Status Prepare();
   Status StartAnew();
   /// True when the journal was taken over.
   Result<bool> Resume();
   bool Fits(const JournalContent& content) const;
+  bool HoldsEncoded(const std::vector<DoneTask>& done) const;
   Status SealEmptyChunks();
   Status RunWorkers();
   void Work(TaskRunner& runner);
@@ -152,6 +178,9 @@ class Execution {
   const ExecuteOptions& options_;
   const SumKinds kinds_;
   std::vector<bool> done_;  ///< written before the workers start, read by them
+  EncodedPlaces places_;
+  const int workers_;
+  const std::int64_t memory_;  ///< without what is encoded and not yet written
   BufferPool buffers_;
   DecodedChunks decoded_;
   SourceFiles sources_;
@@ -183,14 +212,39 @@ Result<ExecuteReport> Execution::Run() {
     if (!flush_failed_) (void)Flush(std::exchange(pending_, {}));
     return worked.error();
   }
+  CROSSDOCK_RETURN_IF_ERROR(TrimEncoded());
   CROSSDOCK_RETURN_IF_ERROR(Flush(std::exchange(pending_, {})));
   progress_.Tell("");
   report_.bytes_read = sources_.bytes_read();
   report_.bytes_written = targets_.bytes_written();
-  report_.peak_buffer_bytes = buffers_.peak_bytes();
+  report_.peak_buffer_bytes = buffers_.peak_bytes() + workers_ * places_.largest_task();
   report_.overflows = overflows_.load();
   report_.digests = sums_.EntryDigests();
   return std::move(report_);
+}
+
+/// Places are final: files end where their last chunk does, and the caller learns where each lies.
+Status Execution::TrimEncoded() {
+  if (!places_.any()) return OkStatus();
+  for (const FileRef& file : shared_.placement.catalog.files) report_.file_ends.push_back(file.identity.size);
+  const std::vector<Entry>& entries = shared_.placement.catalog.entries;
+  std::set<std::int32_t> files;
+  for (std::size_t e = 0; e < entries.size(); ++e) {
+    for (std::size_t c = 0; c < entries[e].chunks.size(); ++c) {
+      const Chunk& chunk = entries[e].chunks[c];
+      if (chunk.encoding != ChunkEncoding::kEncoded) continue;
+      files.insert(chunk.file);
+      const auto entry = static_cast<std::int32_t>(e);
+      const auto number = static_cast<std::int32_t>(c);
+      report_.encoded.push_back({entry, number, places_.RangeOf(entry, number)});
+    }
+  }
+  for (const std::int32_t file : files) {
+    const auto index = static_cast<std::size_t>(file);
+    report_.file_ends[index] = places_.ends()[index];
+    CROSSDOCK_RETURN_IF_ERROR(targets_.Trim(file, report_.file_ends[index]));
+  }
+  return OkStatus();
 }
 
 Status Execution::Prepare() {
@@ -220,8 +274,9 @@ Result<bool> Execution::Resume() {
   const std::string path = io::JournalPath(dir_);
   if (!options_.resume || !io::Exists(storage_, path)) return false;
   CROSSDOCK_ASSIGN_OR_RETURN(const std::string text, io::ReadSmallFile(storage_, path, kJournalLimit));
-  const auto content = ParseJournal(text);
+  auto content = ParseJournal(text);
   if (content) CROSSDOCK_RETURN_IF_ERROR(CheckHeader(content->header, path, plan_, options_.request));
+  if (content && places_.any()) content->done = BeginningOf(std::move(content->done));
   if (!content || !Fits(*content)) {
     report_.notices.push_back("the interrupted run's journal cannot be used: the conversion starts over");
     return false;
@@ -233,6 +288,9 @@ Result<bool> Execution::Resume() {
     const auto index = static_cast<std::size_t>(done.task);
     if (done_[index]) continue;
     done_[index] = true;
+    if (places_.any()) {
+      CROSSDOCK_ASSIGN_OR_RETURN([[maybe_unused]] const auto places, places_.Place(done.task, done.encoded, shared_.stopped));
+    }
     CROSSDOCK_RETURN_IF_ERROR(JoinSums(shared_, done));
     progress_.Add(OutputBytes(plan_.tasks[index]), "");
     ++report_.tasks_resumed;
@@ -245,8 +303,24 @@ bool Execution::Fits(const JournalContent& content) const {
     return false;
   }
   if (!targets_.AllPresent()) return false;
-  return std::all_of(content.done.begin(), content.done.end(),
-                     [&](const DoneTask& done) { return done.sums.size() == CountPieces(shared_, done.task); });
+  const bool whole = std::all_of(content.done.begin(), content.done.end(), [&](const DoneTask& done) {
+    return done.sums.size() == CountPieces(shared_, done.task) && done.encoded.size() == (places_.any() ? places_.CountOf(done.task) : 0);
+  });
+  return whole && HoldsEncoded(content.done);
+}
+
+/// What the journal says is encoded lies in the files.
+bool Execution::HoldsEncoded(const std::vector<DoneTask>& done) const {
+  std::map<std::int32_t, std::int64_t> ends;
+  for (const DoneTask& one : done) {
+    std::size_t next = 0;
+    for (const plan::Output& output : plan_.tasks[static_cast<std::size_t>(one.task)].outputs) {
+      if (!places_.any() || !places_.IsEncoded(output)) continue;
+      const Entry& entry = EntryOf(shared_.placement.catalog, output.entry);
+      ends[entry.chunks[static_cast<std::size_t>(output.chunk)].file] += one.encoded[next++];
+    }
+  }
+  return std::all_of(ends.begin(), ends.end(), [this](const auto& end) { return targets_.Reaches(end.first, end.second); });
 }
 
 Status Execution::SealEmptyChunks() {
@@ -265,10 +339,10 @@ Status Execution::SealEmptyChunks() {
 }
 
 Status Execution::RunWorkers() {
-  queue_.emplace(plan_, shared_.placement.catalog, done_);
+  queue_.emplace(plan_, shared_.placement.catalog, done_, places_.any());
   std::vector<TaskRunner> runners;
   const auto useful = static_cast<int>(std::min<std::size_t>(plan_.tasks.size(), 1024));
-  for (int i = 0; i < std::clamp(options_.threads, 1, std::max(useful, 1)); ++i) {
+  for (int i = 0; i < std::clamp(workers_, 1, std::max(useful, 1)); ++i) {
     CROSSDOCK_ASSIGN_OR_RETURN(TaskRunner runner, TaskRunner::Create(shared_));
     runners.push_back(std::move(runner));
   }
@@ -350,6 +424,13 @@ Status CheckSameRun(io::Storage& storage, const std::string& staging_dir, const 
   CROSSDOCK_ASSIGN_OR_RETURN(const std::string text, io::ReadSmallFile(storage, path, kJournalLimit));
   const auto content = ParseJournal(text);
   return content ? CheckHeader(content->header, path, plan, request) : OkStatus();
+}
+
+void TakePlaces(const ExecuteReport& report, Catalog* placed) {
+  for (const EncodedChunk& one : report.encoded) {
+    placed->entries[static_cast<std::size_t>(one.entry)].chunks[static_cast<std::size_t>(one.chunk)].bytes = one.bytes;
+  }
+  for (std::size_t file = 0; file < report.file_ends.size(); ++file) placed->files[file].identity.size = report.file_ends[file];
 }
 
 Result<ExecuteReport> Execute(const plan::Plan& plan, io::Storage& source_storage,

@@ -42,6 +42,11 @@ struct ExecuteOptions {
   std::int64_t journal_bytes = std::int64_t{1} << 30U;
 };
 
+struct EncodedChunk {
+  std::int32_t entry = 0, chunk = 0;
+  ByteRange bytes;
+};
+
 struct ExecuteReport {
   std::int64_t bytes_read = 0;  ///< what was asked of source files, frames included
   std::int64_t bytes_written = 0;
@@ -49,6 +54,8 @@ struct ExecuteReport {
   std::int64_t overflows = 0;          ///< values that a cast made infinite, in the tasks of this run
   std::int64_t tasks_resumed = 0;      ///< taken over from the journal
   std::vector<std::string> notices;    ///< e.g. that a journal could not be used and the run started over
+  std::vector<EncodedChunk> encoded;   ///< where encoded chunks lie; empty where none are
+  std::vector<std::int64_t> file_ends; ///< the size of each target file; empty where no chunks are encoded
   std::vector<Digest> digests;         ///< a target entry each; over the row-major bytes of its chunks in order
 };
 
@@ -59,6 +66,7 @@ struct ExecuteReport {
 
 /// With `resume`, a journal of the same plan is taken over; one of another plan is kUsage; an unreadable one, or one
 /// whose files are gone, means starting over with a notice.
+/// Encoded chunks are appended in the order of the plan (encoded_places.h): their bytes too are the same for every number of threads.
 /// Creates the placement's files in `staging_dir`, works off the plan, seals every chunk and syncs every file.
 /// `frames` are the placement's own, given away so that they need not be held while the data moves: a deep model has tens
 /// of thousands. Metadata files and the commit are the caller's.
@@ -67,5 +75,8 @@ struct ExecuteReport {
                                             const std::string& staging_dir, const formats::Placement& placement,
                                             std::vector<formats::Frame> frames, const formats::CheckpointWriter& writer,
                                             const ExecuteOptions& options);
+
+/// Writes what a run learned of encoded chunks into the placed catalog, which WriteMetadata takes: their ranges, and the sizes of the files.
+void TakePlaces(const ExecuteReport& report, Catalog* placed);
 
 }  // namespace crossdock::execute

@@ -71,8 +71,15 @@ std::optional<DoneTask> ParseDone(std::string_view line, const JournalHeader& he
   if (!ParseNumber(TakeWord(line), done.task, 10)) return std::nullopt;
   if (done.task < 0 || done.task >= header.tasks) return std::nullopt;
   while (!line.empty()) {
+    const std::string_view word = TakeWord(line);
+    if (word.starts_with('+')) {
+      std::int64_t size = 0;
+      if (!ParseNumber(word.substr(1), size, 10) || size < 0) return std::nullopt;
+      done.encoded.push_back(size);
+      continue;
+    }
     PieceSum sum;
-    if (!ParseSum(TakeWord(line), header.kinds, sum)) return std::nullopt;
+    if (!done.encoded.empty() || !ParseSum(word, header.kinds, sum)) return std::nullopt;
     done.sums.push_back(sum);
   }
   return done;
@@ -107,12 +114,13 @@ std::string PrintJournalHeader(const JournalHeader& header) {
 
 std::string PrintDoneTask(const DoneTask& done, SumKinds kinds) {
   std::string line = fmt::format("{}", done.task);
-  if (!kinds.any()) return SealLine(std::move(line));
   for (const PieceSum& sum : done.sums) {
+    if (!kinds.any()) break;
     line += ' ';
     if (kinds.crc32) line += fmt::format("{:08x}", sum.crc32);
     if (kinds.digest) line += fmt::format("{:016x}{:016x}", sum.digest.low, sum.digest.high);
   }
+  for (const std::int64_t size : done.encoded) line += fmt::format(" +{}", size);
   return SealLine(std::move(line));
 }
 

@@ -4,7 +4,8 @@
 ///   crossdock-journal 2 PLAN_HASH TASKS KINDS REQUEST   KINDS: "c" CRC-32s, "d" digests, "-" none; REQUEST: what was
 ///                                                  asked for, in words with tabs between them
 ///   TASK SUM SUM ...                               the checksums of the task's output pieces, in plan order: CRC-32 as
-///                                                  8 hex digits, then low and high of the digest as 16 each
+///                                                  8 hex digits, then low and high of the digest as 16 each; then, of
+///                                                  each encoded output, "+" and its size
 /// Invariant: a line is written only after the data of its task is durable. A torn tail is ignored.
 /// Errors: kUsage for a journal of another plan. Threads: none; the owner serialises.
 #pragma once
@@ -33,6 +34,7 @@ struct JournalHeader {
 struct DoneTask {
   std::int64_t task = 0;
   std::vector<PieceSum> sums;  ///< digests without their lengths, which the plan knows
+  std::vector<std::int64_t> encoded = {};  ///< the stored sizes of its encoded outputs, in plan order
 };
 
 /// What a journal says. `valid_bytes` is where its first unreadable line begins, or its end.

@@ -7,7 +7,13 @@
 namespace crossdock::execute {
 
 TargetFiles::TargetFiles(io::Storage& storage, std::string dir, const Catalog& catalog)
-    : storage_(storage), dir_(std::move(dir)), catalog_(catalog), slots_(catalog.files.size()) {}
+    : storage_(storage), dir_(std::move(dir)), catalog_(catalog), slots_(catalog.files.size()), grows_(catalog.files.size(), false) {
+  for (const Entry& entry : catalog.entries) {
+    for (const Chunk& chunk : entry.chunks) {
+      if (chunk.encoding == ChunkEncoding::kEncoded) grows_[static_cast<std::size_t>(chunk.file)] = true;
+    }
+  }
+}
 
 std::string TargetFiles::PathOf(std::size_t file) const { return io::JoinPath(dir_, catalog_.files[file].path); }
 
@@ -26,8 +32,10 @@ Status TargetFiles::Create() {
     CROSSDOCK_RETURN_IF_ERROR(io::RemoveFileIfPresent(storage_, path));
     CROSSDOCK_ASSIGN_OR_RETURN(const auto file, storage_.Create(path));
     const std::int64_t size = catalog_.files[i].identity.size;
-    CROSSDOCK_RETURN_IF_ERROR(file->Preallocate(size));
-    CROSSDOCK_RETURN_IF_ERROR(file->Truncate(size));
+    if (!grows_[i]) {
+      CROSSDOCK_RETURN_IF_ERROR(file->Preallocate(size));
+      CROSSDOCK_RETURN_IF_ERROR(file->Truncate(size));
+    }
     slots_[i].dirty = true;  // its size must become durable, though no byte may be written
   }
   for (const std::string& parent : parents) CROSSDOCK_RETURN_IF_ERROR(storage_.SyncDir(parent));
@@ -38,11 +46,23 @@ bool TargetFiles::AllPresent() const {
   for (std::size_t i = 0; i < catalog_.files.size(); ++i) {
     const auto info = storage_.Stat(PathOf(i));
     if (!info || info->is_symlink || info->kind != io::FileKind::kFile ||
-        info->size != catalog_.files[i].identity.size) {
+        (!grows_[i] && info->size != catalog_.files[i].identity.size)) {
       return false;
     }
   }
   return true;
+}
+
+bool TargetFiles::Reaches(std::int32_t file, std::int64_t size) const {
+  const auto info = storage_.Stat(PathOf(static_cast<std::size_t>(file)));
+  return info && info->size >= size;
+}
+
+Status TargetFiles::Trim(std::int32_t file, std::int64_t size) {
+  const auto index = static_cast<std::size_t>(file);
+  CROSSDOCK_ASSIGN_OR_RETURN(const auto opened, storage_.OpenWrite(PathOf(index)));
+  CROSSDOCK_RETURN_IF_ERROR(opened->Truncate(size));
+  return opened->Sync();
 }
 
 void TargetFiles::Expect(const plan::Task& task) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file  TargetFiles: the files of a placement in the staging directory: made at their full size at the start, so
 /// that a full disk shows early, opened on demand, synced together.
+/// Files of encoded chunks are made empty and grow; Trim gives them their size at the end.
 /// Invariant: after SyncAll every write that had returned before the call is durable.
 /// Threads: all members but Create may be called from any thread.
 #pragma once
@@ -24,8 +25,12 @@ class TargetFiles {
   TargetFiles(io::Storage& storage, std::string dir, const Catalog& catalog);
   /// Makes every file, and the directories that they lie in, anew; what an earlier run left is removed.
   [[nodiscard]] Status Create();
-  /// All files are there with their sizes (an interrupted run made them).
+  /// All files are there with their sizes (an interrupted run made them); those of encoded chunks with any size.
   [[nodiscard]] bool AllPresent() const;
+  /// The file holds so many bytes at least.
+  [[nodiscard]] bool Reaches(std::int32_t file, std::int64_t size) const;
+  /// Nothing stands behind `size`. REQUIRES: everything is written.
+  [[nodiscard]] Status Trim(std::int32_t file, std::int64_t size);
   /// A file is closed at a SyncAll after the outputs of all expected tasks are released.
   void Expect(const plan::Task& task);
   void Release(const plan::Task& task);
@@ -48,6 +53,7 @@ class TargetFiles {
   std::string dir_;
   const Catalog& catalog_;
   std::vector<Slot> slots_;
+  std::vector<bool> grows_;  ///< files of encoded chunks
   std::atomic<std::int64_t> bytes_written_ = 0;
 };
 

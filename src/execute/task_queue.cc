@@ -3,8 +3,8 @@
 
 namespace crossdock::execute {
 
-TaskQueue::TaskQueue(const plan::Plan& plan, const Catalog& target, const std::vector<bool>& done)
-    : plan_(plan), target_(target), files_(target.files.size() + 1) {
+TaskQueue::TaskQueue(const plan::Plan& plan, const Catalog& target, const std::vector<bool>& done, bool in_order)
+    : plan_(plan), target_(target), in_order_(in_order), files_(target.files.size() + 1) {
   for (std::size_t i = 0; i < plan.tasks.size(); ++i) {
     if (!done[i]) files_[FileOf(plan.tasks[i])].tasks.push_back(static_cast<std::int64_t>(i));
   }
@@ -25,7 +25,8 @@ void TaskQueue::Insert(std::size_t file) {
 
 std::optional<std::int64_t> TaskQueue::Take() {
   const std::lock_guard lock(mutex_);
-  std::set<Head>& heads = idle_.empty() ? busy_ : idle_;
+  const bool busy = idle_.empty() || (in_order_ && !busy_.empty() && *busy_.begin() < *idle_.begin());
+  std::set<Head>& heads = busy ? busy_ : idle_;
   if (heads.empty()) return std::nullopt;
   const auto [task, file] = *heads.begin();
   heads.erase(heads.begin());

@@ -76,7 +76,7 @@ Result<DoneTask> TaskRunner::Run(std::int64_t index) {
   std::vector<bool> streamed(task.outputs.size(), false);
   bool all_streamed = true;
   for (std::size_t i = 0; i < task.outputs.size(); ++i) {
-    if (!task.quantize) segments[i] = SegmentsOf(task, static_cast<std::int32_t>(i), places);
+    if (!task.quantize && !shared_->places.IsEncoded(task.outputs[i])) segments[i] = SegmentsOf(task, static_cast<std::int32_t>(i), places);
     streamed[i] = segments[i].has_value();
     all_streamed = all_streamed && streamed[i];
   }
@@ -84,12 +84,47 @@ Result<DoneTask> TaskRunner::Run(std::int64_t index) {
     CROSSDOCK_ASSIGN_OR_RETURN(buffer_, shared_->buffers.Take(task.buffer_bytes, shared_->stopped));
     CROSSDOCK_RETURN_IF_ERROR(RunMoves(task, places, streamed));
   }
+  std::vector<std::string> encoded;
   for (std::size_t i = 0; i < task.outputs.size(); ++i) {
+    if (shared_->places.IsEncoded(task.outputs[i])) {
+      CROSSDOCK_ASSIGN_OR_RETURN(std::string bytes, EncodeOutput(task.outputs[i], done));
+      encoded.push_back(std::move(bytes));
+      continue;
+    }
     CROSSDOCK_RETURN_IF_ERROR(streamed[i] ? Stream(task.outputs[i], *segments[i], done)
                                           : WriteBuffer(task.outputs[i], done));
   }
-  buffer_ = {};
+  buffer_ = {};  // before the wait: those that are waited for may need the memory
+  if (shared_->places.any()) CROSSDOCK_RETURN_IF_ERROR(WriteEncoded(task, encoded, done));
   return done;
+}
+
+Result<std::string> TaskRunner::EncodeOutput(const plan::Output& output, DoneTask& done) {
+  CROSSDOCK_RETURN_IF_ERROR(CheckStopped());
+  const std::span<const std::byte> elements(buffer_.data() + output.buffer_offset, static_cast<std::size_t>(output.bytes));
+  if (shared_->sums.kinds().any()) {
+    PieceSum sum;
+    Extend(sum, shared_->sums.kinds(), elements);
+    done.sums.push_back(sum);
+  }
+  return shared_->writer.Encode(shared_->placement.catalog, output.entry, output.chunk, elements);
+}
+
+Status TaskRunner::WriteEncoded(const plan::Task& task, std::span<const std::string> encoded, DoneTask& done) {
+  for (const std::string& bytes : encoded) done.encoded.push_back(static_cast<std::int64_t>(bytes.size()));
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<ByteRange> places, shared_->places.Place(done.task, done.encoded, shared_->stopped));
+  std::size_t next = 0;
+  for (const plan::Output& output : task.outputs) {
+    if (!shared_->places.IsEncoded(output)) continue;
+    const Entry& entry = TargetEntry(*shared_, output);
+    const std::int32_t file = entry.chunks[static_cast<std::size_t>(output.chunk)].file;
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(encoded[next]));
+    CROSSDOCK_RETURN_IF_ERROR(CheckStopped());
+    CROSSDOCK_RETURN_IF_ERROR(shared_->targets.WriteAt(file, places[next].offset, bytes));
+    shared_->progress.Add(output.bytes, entry.name);
+    ++next;
+  }
+  return OkStatus();
 }
 
 Status TaskRunner::RunMoves(const plan::Task& task, std::span<const ReadPlace> places,

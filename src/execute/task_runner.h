@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file  TaskRunner: one worker's way through one task: read, arrange, quantize, write, checksum, seal.
 /// Outputs made of long unchanged runs are streamed through a slice that stays in the cache (segments.h); for the
-/// others the task's reads are put into its buffer, moved, and written from there.
+/// others the task's reads are put into its buffer, moved, and written from there. Chunks that are encoded are made whole in the buffer,
+/// encoded, and written once the tasks before have told their sizes; the buffer is given back before that wait.
 /// Threads: one TaskRunner a worker; what it shares (SharedWork) is safe to use from all.
 #pragma once
 
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "execute/chunk_sums.h"
+#include "execute/encoded_places.h"
 #include "execute/journal.h"
 #include "execute/memory_budget.h"
 #include "execute/progress.h"
@@ -33,6 +35,7 @@ struct SharedWork {
   const formats::Placement& placement;
   SourceFiles& sources;
   TargetFiles& targets;
+  EncodedPlaces& places;
   ChunkSums& sums;
   ProgressMeter& progress;
   BufferPool& buffers;
@@ -57,6 +60,8 @@ class TaskRunner {
   [[nodiscard]] Status Stream(const plan::Output& output, std::span<const Segment> segments, DoneTask& done);
   [[nodiscard]] Status FillSlice(std::span<const Segment> segments, std::size_t& at, std::int64_t& used,
                                  std::span<std::byte> slice);
+  [[nodiscard]] Result<std::string> EncodeOutput(const plan::Output& output, DoneTask& done);
+  [[nodiscard]] Status WriteEncoded(const plan::Task& task, std::span<const std::string> encoded, DoneTask& done);
   [[nodiscard]] Status WriteBuffer(const plan::Output& output, DoneTask& done);
   [[nodiscard]] Status WriteSlice(const plan::Output& output, std::int64_t chunk_offset,
                                   std::span<const std::byte> bytes, PieceSum& sum);

@@ -26,6 +26,7 @@ constexpr std::array kOps = {
     OpInfo{"T", 0, 0, Argument::kNone},            OpInfo{"heads", 0, 0, Argument::kOptional},
     OpInfo{"heads_out", 0, 0, Argument::kOptional}, OpInfo{"heads_b", 0, 0, Argument::kOptional},
     OpInfo{"rope_pair", 0, 0, Argument::kOptional}, OpInfo{"scale", 0, 0, Argument::kRequired},
+    OpInfo{"conv", 0, 0, Argument::kNone},
 };
 
 struct Call {
@@ -220,6 +221,14 @@ Status ApplyOne(const Call& call, const OpContext& context, Chain& chain) {
   if (call.name == "T") {
     if (rank != 2) return WrongShape("T", chain.expr->shape, "2 axes");
     CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, expr::Transpose(chain.expr, {1, 0}));
+    return OkStatus();
+  }
+  if (call.name == "conv") {
+    const Shape& shape = chain.expr->shape;
+    if (rank != 3 || shape[1] != 1) return WrongShape("conv", shape, "[channels, 1, width]");
+    CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, expr::Reshape(chain.expr, {shape[0], shape[2]}));
+    CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, expr::Transpose(chain.expr, {1, 0}));
+    CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, expr::Reverse(chain.expr, 0));
     return OkStatus();
   }
   if (call.name == "scale") {

@@ -2,7 +2,7 @@
 /// \file  The two interfaces of a checkpoint format: CheckpointReader and CheckpointWriter.
 /// A format knows bytes and nothing of models: names are opaque to it.
 /// Threads: readers are immutable after Open, Locate and LoadObject may be called from any thread; a writer's Seal
-/// is const and may be called from any thread after LayOut.
+/// and Encode are const and may be called from any thread after LayOut.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,9 @@ struct Frame {
 
 struct Placement {
   /// The target with files (path, size) and, for each chunk, `file` and `bytes` = the range of its raw elements.
-  /// For a writer every chunk is kRaw: it addresses the elements themselves.
+  /// For a writer every chunk is kRaw: it addresses the elements themselves. Or kEncoded: its size is not known yet, `bytes` is
+  /// where it would lie if it were as large as it can be, and the file's size a bound likewise. Such a chunk is one output of one task,
+  /// handed whole to Encode, and what comes back is appended to its file in the order of the plan. All chunks of a file are alike.
   Catalog catalog;
   /// Known before any data: written first (safetensors headers). What Seal returns may lie within them.
   std::vector<Frame> frames;
@@ -76,11 +78,20 @@ class CheckpointWriter {
   /// Here and below `placed` is the catalog of the Placement that LayOut gave: a writer keeps no second one.
   [[nodiscard]] virtual Result<std::vector<Frame>> Seal(const Catalog& placed, std::int32_t entry, std::int32_t chunk,
                                                         std::uint32_t crc32) const = 0;
-  /// After the last task: writes the format's own metadata files (`.metadata`, `model.safetensors.index.json`)
+  /// The stored form of a kEncoded chunk: `elements` are all of it, row-major. Equal elements give equal bytes, never more than
+  /// the chunk's `bytes` says. Only writers whose placement has such chunks are asked.
+  [[nodiscard]] virtual Result<std::string> Encode(const Catalog& placed, std::int32_t entry, std::int32_t chunk,
+                                                   std::span<const std::byte> elements) const;
+  /// After the last task, with the real places of encoded chunks: writes the format's own metadata files (`.metadata`, `model.safetensors.index.json`)
   /// into `dir` through `storage`, each synced. Streams: memory does not grow with the number of chunks.
   [[nodiscard]] virtual Status WriteMetadata(const Catalog& placed, io::Storage& storage, const std::string& dir) = 0;
   /// The sizes of the files that WriteMetadata will write (for the plan's totals); path -> upper bound of bytes.
   [[nodiscard]] virtual std::vector<FileRef> MetadataFiles() const = 0;
 };
+
+inline Result<std::string> CheckpointWriter::Encode(const Catalog& placed, std::int32_t /*entry*/, std::int32_t /*chunk*/,
+                                                    std::span<const std::byte> /*elements*/) const {
+  return MakeError(ErrorCode::kUnsupported, "chunks of this format are not encoded").WithPath(placed.root);
+}
 
 }  // namespace crossdock::formats

@@ -129,6 +129,11 @@ std::optional<Content> ContentOf(io::Storage& storage, const std::string& dir) {
   return OrbaxContent(storage, dir, *entries);
 }
 
+std::optional<std::string> UnfinishedReason(io::Storage& storage, const std::string& dir, const Content& content) {
+  if (!content.complete) return content.incomplete_reason;
+  return content.kind == Kind::kMaxText ? orbax::UnfinishedReason(storage, dir) : std::nullopt;
+}
+
 std::vector<StepDir> StepDirsOf(io::Storage& storage, const std::string& root) {
   std::vector<StepDir> steps;
   const auto entries = storage.List(root);

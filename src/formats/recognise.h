@@ -24,6 +24,9 @@ struct Content {
 };
 [[nodiscard]] std::optional<Content> ContentOf(io::Storage& storage, const std::string& dir);
 
+/// Why a run must not go on from this step, or nothing. Looks deeper than ContentOf: into the items of an Orbax step.
+[[nodiscard]] std::optional<std::string> UnfinishedReason(io::Storage& storage, const std::string& dir, const Content& content);
+
 /// A step directory of a run root, by name: "iter_0000020" (20), "release" (0), "12" and "prefix_12" (Orbax).
 struct StepDir {
   std::string name;

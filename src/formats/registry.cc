@@ -187,9 +187,8 @@ class Recogniser {
     for (auto at = steps.rbegin(); at != steps.rend(); ++at) {
       const auto content = ContentOf(storage_, io::JoinPath(root, at->name));
       if (!content) continue;
-      if (!content->complete) {
-        found->notices.push_back(fmt::format("`{}` is incomplete ({}) and is passed over", Printable(at->name),
-                                             content->incomplete_reason));
+      if (const auto reason = UnfinishedReason(storage_, io::JoinPath(root, at->name), *content)) {
+        found->notices.push_back(fmt::format("`{}` is incomplete ({}) and is passed over", Printable(at->name), *reason));
         continue;
       }
       if (content->kind == Kind::kMaxText) {

@@ -59,6 +59,8 @@ bool ShortensRuns(const Job& job, const Box& tile, const Cut& cut, TaskBuilder& 
   return shortest < kShortRun && cut.runs > runs.total() + runs.total() / 4;
 }
 
+bool IsEncoded(const Entry& entry) { return !entry.chunks.empty() && entry.chunks.front().encoding == ChunkEncoding::kEncoded; }
+
 Error TooLarge(const Job& job, const Catalog& target, const Task& task, const TileLimits& limits) {
   return MakeError(ErrorCode::kUsage, "the memory is too small for the smallest part of a tensor that can be worked on")
       .WithTensor(target.entries[static_cast<std::size_t>(job.entry)].name)
@@ -73,6 +75,19 @@ std::int64_t TaskBytes(std::int64_t memory) { return std::clamp(memory / 16, kLe
 
 Status CutJob(const Job& job, const Catalog& target, const TileLimits& limits, TaskBuilder& builder,
               std::vector<Task>& tasks) {
+  const Entry& entry = target.entries[static_cast<std::size_t>(job.entry)];
+  if (IsEncoded(entry)) {
+    // What is encoded is encoded whole, by one worker: as much again is held for the result.
+    for (const Chunk& chunk : entry.chunks) {
+      Task task = builder.Build(job, chunk.box);
+      if (task.buffer_bytes + chunk.bytes.length > limits.memory / 2) {
+        task.buffer_bytes += chunk.bytes.length;
+        return TooLarge(job, target, task, limits);
+      }
+      tasks.push_back(std::move(task));
+    }
+    return OkStatus();
+  }
   std::vector<Box> todo = job.is_pair() ? PairRegions(job, target) : std::vector<Box>{Box::Whole(job.expr->shape)};
   std::reverse(todo.begin(), todo.end());
   while (!todo.empty()) {

@@ -11,6 +11,7 @@
 /// layer a tile in a stack, and near-square tiles under a transpose, where the runs of both sides stay balanced.
 /// Under a transpose every cut shortens runs. There a tile whose runs are below 64 KiB may be as large as an eighth of
 /// the memory: fewer tasks at once cost less than more and shorter reads.
+/// A chunk that is encoded is a tile of its own, whatever its size.
 #pragma once
 
 #include <cstdint>

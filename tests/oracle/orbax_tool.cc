@@ -2,7 +2,7 @@
 // The Orbax reader and writer with the engine between them, as a program, so that tests in Python can put the real Orbax at
 // either end:
 //   orbax_tool dump SOURCE FILE.safetensors [--memory BYTES]
-//   orbax_tool copy SOURCE TARGET [--memory BYTES] [--rows N] [--flat] [--directories] [--zarr2] [--numpy] [--handler PATH]
+//   orbax_tool copy SOURCE TARGET [--memory BYTES] [--rows N] [--flat] [--directories] [--zarr2] [--zstd LEVEL] [--numpy] [--handler PATH]
 //   orbax_tool tree . TARGET --rows KEYS --memory NODE_BYTES: an OCDBT database of that many keys in nodes of about that size
 // `dump` prints what the catalog says beside its tensors, as JSON. `copy` cuts chunks of N rows; --numpy calls every leaf np.ndarray.
 #include <charconv>
@@ -24,7 +24,7 @@ namespace {
 struct Words {
   std::string verb, source, target, handler;
   std::int64_t memory = std::int64_t{64} << 20U;
-  std::int64_t rows = 0;
+  std::int64_t rows = 0, zstd = 0;
   bool flat = false, directories = false, zarr2 = false, numpy = false;
 };
 
@@ -41,6 +41,8 @@ Words Parse(const std::vector<std::string>& all) {
       number(out.memory);
     } else if (all[i] == "--rows") {
       number(out.rows);
+    } else if (all[i] == "--zstd") {
+      number(out.zstd);
     } else if (all[i] == "--handler") {
       out.handler = value();
     } else if (all[i].starts_with("--")) {
@@ -84,6 +86,7 @@ void SayHow(const Words& words, Catalog& target) {
   if (!words.flat && about.GetString("item").value_or("").empty()) about.Set("item", "items");
   about.Set("ocdbt", !words.directories);
   about.Set("zarr3", !words.zarr2);
+  about.Set("zstd_level", words.zstd);
   if (!words.handler.empty()) about.Set("handler", words.handler);
   target.objects["orbax"] = about;
   if (!words.numpy) return;
@@ -157,6 +160,7 @@ Status Run(const Words& words) {
   options.memory = words.memory;
   options.threads = 2;
   CROSSDOCK_ASSIGN_OR_RETURN(const execute::ExecuteReport report, execute::Execute(plan, *storage, *reader, *storage, dir, placement, placement.frames, *writer, options));
+  execute::TakePlaces(report, &placement.catalog);
   CROSSDOCK_RETURN_IF_ERROR(writer->WriteMetadata(placement.catalog, *storage, dir));
   CROSSDOCK_RETURN_IF_ERROR(io::RemoveFileIfPresent(*storage, io::JoinPath(dir, ".crossdock-journal")));
   Value out = Value::MakeDict();

@@ -224,7 +224,8 @@ def restored_lists(value):
 
 
 FORMS = {"ocdbt": [], "rows": ["--rows", 3], "numpy": ["--numpy"], "zarr2": ["--zarr2"], "directories": ["--directories", "--rows", 5],
-         "directories_zarr2": ["--directories", "--zarr2"]}
+         "directories_zarr2": ["--directories", "--zarr2"], "zstd": ["--zstd", 1, "--rows", 3], "zstd_zarr2": ["--zstd", 3, "--zarr2"],
+         "zstd_directories": ["--directories", "--zstd", 19]}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -264,12 +265,61 @@ def test_flat_checkpoints_restore(tmp_path, original):
 
 def test_tensorstore_opens_each_array(tmp_path, original):
     source, value = original
-    for words, driver in (([], "zarr3"), (["--zarr2"], "zarr")):
-        step = tmp_path / driver / "7"
+    for words, driver in (([], "zarr3"), (["--zarr2"], "zarr"), (["--zstd", 1], "zarr3"), (["--zstd", 22, "--zarr2"], "zarr")):
+        step = tmp_path / f"{driver}{len(words)}" / "7"
         run("copy", source, step, "--rows", 3, *words)
         for name, (shape, data) in bytes_of(value).items():
             store = ts.open({"driver": driver, "kvstore": {"driver": "ocdbt", "base": f"file://{step}/items/"}, "path": name + "/"}).result()
             assert list(store.shape) == shape and store.read().result().tobytes() == data, name
+
+
+def _write_model(folder):
+    """A Llama whose embedding has a prime number of rows and takes several chunks, with float32 values that compress."""
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 2, "num_attention_heads": 16,
+              "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 2503, "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+              "tie_word_embeddings": True, "hidden_act": "silu", "torch_dtype": "float32"}
+    shapes = {"model.embed_tokens.weight": (2503, 1024), "model.norm.weight": (1024,)}
+    for layer in range(2):
+        for name, shape in {"self_attn.q_proj": (1024, 1024), "self_attn.k_proj": (512, 1024), "self_attn.v_proj": (512, 1024), "self_attn.o_proj": (1024, 1024), "mlp.gate_proj": (2816, 1024),
+                            "mlp.up_proj": (2816, 1024), "mlp.down_proj": (1024, 2816), "input_layernorm": (1024,), "post_attention_layernorm": (1024,)}.items():
+            shapes[f"model.layers.{layer}.{name}.weight"] = shape
+    header, parts, at = {}, [], 0
+    for name, shape in shapes.items():
+        data = seeded(name, shape, jnp.bfloat16).astype(np.float32).tobytes()
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [at, at + len(data)]}
+        parts.append(data)
+        at += len(data)
+    text = json.dumps(header).encode()
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(parts))
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def test_compressed_maxtext_checkpoints_restore_bit_equal(tmp_path):
+    """The dialect's chunk grid, compressed by several threads: Orbax and TensorStore read what they read without compression."""
+    _write_model(tmp_path / "hf")
+    trees = {}
+    for form, words in {"none": [], "zstd": ["--threads", 1], "zstd:3": ["--threads", 4, "--memory", "48MiB"]}.items():
+        tool.convert(tmp_path / "hf", tmp_path / form, "--to", "maxtext", "--compression", form, *words)
+        items = tmp_path / form / "0" / "items"
+        trees[form] = bytes_of(ocp.PyTreeCheckpointer().restore(items))
+        chunks = {}
+        for name, (shape, data) in trees[form].items():
+            store = ts.open({"driver": "zarr3", "kvstore": {"driver": "ocdbt", "base": f"file://{items}/"}, "path": name + "/"}).result()
+            assert store.read().result().tobytes() == data, name
+            chunks[name] = store.chunk_layout.write_chunk.shape
+        assert (chunks["params.params.token_embedder.embedding"] == (2503, 1024)) == (form == "none")
+        kernel = chunks["params.params.decoder.layers.mlp.wi_0.kernel"]
+        assert kernel == (1024, 2, 2816) if form == "none" else kernel[1] == 1 and kernel[0] * kernel[2] * 4 <= 4 << 20, kernel
+    assert_same(trees["zstd"], trees["none"])
+    assert_same(trees["zstd:3"], trees["none"])
+    sizes = {form: sum(file.stat().st_size for file in (tmp_path / form / "0" / "items" / "d").iterdir()) for form in trees}
+    assert sizes["zstd:3"] <= sizes["zstd"] < 0.7 * sizes["none"], sizes  # half of each value is zeros
+    again = tmp_path / "again"
+    tool.convert(tmp_path / "hf", again, "--to", "maxtext", "--threads", 8)
+    for file in sorted((again / "0").rglob("*")):
+        if file.is_file():
+            assert file.read_bytes() == (tmp_path / "zstd" / file.relative_to(again)).read_bytes(), file
 
 
 def test_tensorstore_extends_our_database_and_we_read_on(tmp_path, original):

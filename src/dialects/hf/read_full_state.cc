@@ -160,6 +160,26 @@ void NameOptimizer(const Value& metadata, HubState* hub) {
   }
 }
 
+/// What Muon's momentum is: as recorded; else as in the checkpoint whose settings travel along. ling3's form records nothing.
+Status ReadMomentum(const Value& metadata, HubState* hub) {
+  if (hub->optimizer != "muon") return OkStatus();
+  const auto said = metadata.GetString("muon_momentum");
+  if (said && *said != "ema" && *said != "sum") {
+    return MakeError(ErrorCode::kUnsupported, "a convention of Muon's momentum that is not known").WithTensor("__metadata__.muon_momentum")
+        .WithExpected("ema or sum").WithFound(Printable(*said));
+  }
+  hub->muon_momentum = said.value_or(hub->extras_words == "mcore" ? "ema" : "");
+  if (const auto text = metadata.GetString("muon_beta")) {
+    double beta = 0;
+    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), beta);
+    if (error != std::errc() || end != text->data() + text->size() || !(beta >= 0 && beta < 1)) {
+      return MakeError(ErrorCode::kCorrupt, "the momentum of Muon is no number from 0 to below 1").WithTensor("__metadata__.muon_beta").WithFound(Printable(*text));
+    }
+    hub->muon_beta = beta;
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Result<HubState> ReadFullState(const Catalog& source, const ReadOptions& options) {
@@ -191,6 +211,7 @@ Result<HubState> ReadFullState(const Catalog& source, const ReadOptions& options
     hub.extras = std::move(extras.values);
     hub.extras_words = std::move(extras.words);
   }
+  CROSSDOCK_RETURN_IF_ERROR(ReadMomentum(metadata, &hub));
   SortThrough(&hub.tensors, [](const HubTensor& a, const HubTensor& b) { return std::tie(a.name, a.slot) < std::tie(b.name, b.slot); });
   hub.load_hint = fmt::format("crossdock convert \"{}\" OUT --to hf|megatron", Printable(source.root, 4096));
   return std::move(hub);

@@ -29,6 +29,10 @@ void SetMetadata(const HubState& hub, bool ling, TargetState* target) {
   metadata.Set("format", Value(ling ? kLingFormat : kFullStateFormat));
   metadata.Set("model_name", Value(ling && !hub.model_name.empty() ? hub.model_name : hub.family->name));
   metadata.Set("optimizer", Value(hub.optimizer));
+  if (!ling && hub.optimizer == "muon" && !hub.muon_momentum.empty()) {
+    metadata.Set("muon_momentum", Value(hub.muon_momentum));
+    if (hub.muon_beta) metadata.Set("muon_beta", Value(fmt::format("{}", *hub.muon_beta)));
+  }
   if (hub.counters.step) metadata.Set("step", Value(std::to_string(*hub.counters.step)));
   if (hub.counters.consumed_train_samples) {
     metadata.Set("consumed_train_samples", Value(std::to_string(*hub.counters.consumed_train_samples)));

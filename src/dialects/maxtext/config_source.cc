@@ -110,8 +110,11 @@ Result<ChosenConfig> ChooseConfig(const Catalog& catalog, const ReadOptions& opt
   if (!model) return std::move(std::move(model).error()).WithPath(chosen.origin);
   chosen.model = *std::move(model);
   chosen.config = *std::move(config);
-  // MaxText's tree has no place for the layers of multi-token prediction.
-  CROSSDOCK_RETURN_IF_ERROR(hf::AgreeOnMtp(*chosen.family, 0, chosen.origin, &chosen.config, &chosen.model, &chosen.notices));
+  // The tree holds them or not; most models of MaxText have no place for the layers of multi-token prediction.
+  std::int64_t mtp = 0;
+  constexpr std::int64_t kMostMtpLayers = 64;
+  while (mtp < kMostMtpLayers && inventory.Holds(fmt::format("mtp_block.mtp_layer_{}.", mtp + 1))) ++mtp;
+  CROSSDOCK_RETURN_IF_ERROR(hf::AgreeOnMtp(*chosen.family, mtp, chosen.origin, &chosen.config, &chosen.model, &chosen.notices));
   return chosen;
 }
 

@@ -163,10 +163,7 @@ class Sorter {
         scanned = name;
       }
     }
-    if (!numbered.empty() && !scanned.empty()) {
-      return MakeError(ErrorCode::kUnsupported, "some layers are scanned and others are not; this version has no rules for such a model")
-          .WithFound(fmt::format("{} and {}", Printable(scanned), Printable(numbered)));
-    }
+    if (!numbered.empty() && !scanned.empty()) inventory_.mixed = fmt::format("{} and {}", Printable(scanned), Printable(numbered));
     inventory_.scanned = !scanned.empty();
     const auto metadata = catalog_.objects.find("custom_metadata");
     const std::optional<bool> said = metadata == catalog_.objects.end() ? std::nullopt : metadata->second.GetBool("scan_layers");

@@ -23,6 +23,7 @@ struct Inventory {
   std::map<std::string, std::int32_t> variables;   ///< of the model, but no parameters: routed biases of 0.2.5
   std::vector<std::string> unknown;                ///< arrays that are none of these
   bool scanned = false;                            ///< layers lie along an axis
+  std::string mixed;                               ///< a scanned tensor and one of a layer by number, where there are both
   bool has_states = false;                         ///< of an optimizer, carried or not
   Counters counters;
   std::vector<LeftOut> left_out;

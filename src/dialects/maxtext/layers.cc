@@ -30,6 +30,9 @@ Error DoesNotStack(const std::string& name, const Stack& stack, std::int64_t blo
       .WithHint("--no-scan-layers writes each layer on its own");
 }
 
+/// Of the first layers, which are not scanned.
+bool IsAlone(const DialectTensor& tensor, const Cycle& cycle) { return cycle.alone > 0 && tensor.first_layer && *tensor.first_layer < cycle.alone; }
+
 Result<DialectTensor> Join(std::string name, Stack stack, int scan_axis) {
   DialectTensor joined = stack.parts.begin()->second;
   std::vector<expr::Expr> parts;
@@ -57,15 +60,19 @@ Result<Cycle> CycleOf(const family::FamilyFile& family, const family::Letters& l
     if (key == "cycle") {
       CROSSDOCK_ASSIGN_OR_RETURN(cycle.length, family::EvaluateInteger(text, letters));
       if (cycle.length >= 1) continue;
+    } else if (key == "alone") {
+      CROSSDOCK_ASSIGN_OR_RETURN(cycle.alone, family::EvaluateInteger(text, letters));
+      if (cycle.alone >= 0) continue;
     } else if (key == "remainder" && (text == "true" || text == "false")) {
       cycle.remainder = text == "true";
       continue;
     }
     return MakeError(ErrorCode::kUsage, fmt::format("[maxtext] of the family {} cannot be used", family.name))
         .WithPath(family.path)
-        .WithExpected("cycle (a whole number of at least 1) and remainder (true or false)")
+        .WithExpected("cycle (a whole number of at least 1), alone (a whole number) and remainder (true or false)")
         .WithFound(fmt::format("{} = {}", Printable(key), Printable(text)));
   }
+  cycle.alone = (cycle.alone + cycle.length - 1) / cycle.length * cycle.length;
   return cycle;
 }
 
@@ -87,9 +94,12 @@ int StackAxis(const Shape& of_layer, int scan_axis) { return scan_axis <= static
 
 Result<std::vector<DialectTensor>> ArrangeLayers(std::vector<DialectTensor> numbered, const Cycle& cycle, const LayerForm& form) {
   if (!form.scanned) return numbered;
-  std::map<std::string, std::int64_t> counts;
+  std::map<std::string, std::int64_t> counts, alone;
   for (const DialectTensor& tensor : numbered) {
-    if (const std::optional<LayerName> layer = ParseLayerName(tensor.name)) counts[layer->container] = std::max(counts[layer->container], layer->number + 1);
+    const std::optional<LayerName> layer = ParseLayerName(tensor.name);
+    if (!layer) continue;
+    counts[layer->container] = std::max(counts[layer->container], layer->number + 1);
+    if (IsAlone(tensor, cycle)) alone[layer->container] = std::max(alone[layer->container], layer->number + 1);
   }
   std::vector<DialectTensor> arranged;
   std::vector<std::string> order;
@@ -100,15 +110,20 @@ Result<std::vector<DialectTensor>> ArrangeLayers(std::vector<DialectTensor> numb
       arranged.push_back(std::move(tensor));
       continue;
     }
-    const std::int64_t count = counts.at(layer->container);
+    if (IsAlone(tensor, cycle)) {
+      arranged.push_back(std::move(tensor));
+      continue;
+    }
+    const std::int64_t count = counts.at(layer->container) - alone[layer->container];
+    const std::int64_t number = layer->number - alone[layer->container];
     const std::int64_t blocks = count / cycle.length;
-    const std::int64_t place = layer->number % cycle.length;
+    const std::int64_t place = number % cycle.length;
     if (count % cycle.length != 0 && !cycle.remainder) {
       return MakeError(ErrorCode::kUnsupported, fmt::format("MaxText scans this model in blocks of {} layers, into which its {} layers do not divide", cycle.length, count))
           .WithHint("--no-scan-layers writes each layer on its own");
     }
     const std::string within = cycle.length == 1 ? "" : fmt::format("layers_{}.", place);
-    if (layer->number >= blocks * cycle.length) {
+    if (number >= blocks * cycle.length) {
       tensor.name = fmt::format("decoder.{}_remainder.{}{}", layer->container, within, layer->rest);
       arranged.push_back(std::move(tensor));
       continue;
@@ -119,11 +134,11 @@ Result<std::vector<DialectTensor>> ArrangeLayers(std::vector<DialectTensor> numb
       stack->second.container = layer->container;
       order.push_back(std::move(name));
     }
-    stack->second.parts.emplace(layer->number / cycle.length, std::move(tensor));
+    stack->second.parts.emplace(number / cycle.length, std::move(tensor));
   }
   for (const std::string& name : order) {
     Stack& stack = stacks.at(name);
-    const std::int64_t blocks = counts.at(stack.container) / cycle.length;
+    const std::int64_t blocks = (counts.at(stack.container) - alone[stack.container]) / cycle.length;
     if (static_cast<std::int64_t>(stack.parts.size()) != blocks) return DoesNotStack(name, stack, blocks);
     CROSSDOCK_ASSIGN_OR_RETURN(DialectTensor joined, Join(name, std::move(stack), form.axis));
     arranged.push_back(std::move(joined));

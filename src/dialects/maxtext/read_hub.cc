@@ -220,6 +220,11 @@ bool Fits(const Catalog& catalog, const Inventory& inventory, const TreeBinding&
 /// The axis of scanned layers is a setting of the run that nothing records: the first that the shapes fit, 1 before others.
 Result<TreeBinding> BindAsStored(const Catalog& catalog, const Inventory& inventory, const ChosenConfig& chosen, const ReadOptions& options,
                                  std::vector<std::string>* notices) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const Cycle cycle, CycleOf(*chosen.family, chosen.model.letters));
+  if (!inventory.mixed.empty() && cycle.alone == 0) {
+    return MakeError(ErrorCode::kUnsupported, fmt::format("some layers are scanned and others are not; the family {} has no rules for such a model", chosen.family->name))
+        .WithFound(inventory.mixed);
+  }
   const std::vector<int> axes = options.scan_axis ? std::vector<int>{*options.scan_axis} : inventory.scanned ? std::vector<int>{1, 0, 2, 3} : std::vector<int>{1};
   for (const int axis : axes) {
     CROSSDOCK_ASSIGN_OR_RETURN(TreeBinding binding, BindTree(*chosen.family, chosen.model, {inventory.scanned, axis}));
@@ -228,6 +233,25 @@ Result<TreeBinding> BindAsStored(const Catalog& catalog, const Inventory& invent
     return binding;
   }
   return BindTree(*chosen.family, chosen.model, {inventory.scanned, axes.front()});
+}
+
+/// The NNX form is optax's or MaxText's own Muon, which keep an exponential average; forks of the Linen form keep either. What a conversion
+/// recorded goes before.
+Status ReadMomentum(const Catalog& source, HubState* hub) {
+  if (hub->optimizer != "muon") return OkStatus();
+  const bool linen = std::any_of(source.entries.begin(), source.entries.end(), [](const Entry& entry) { return entry.name.starts_with("opt_state.inner_states.muon.inner_state.0.mu.params."); });
+  hub->muon_momentum = linen ? "" : "ema";
+  const auto metadata = source.objects.find("custom_metadata");
+  const Value* carried = metadata == source.objects.end() ? nullptr : metadata->second.Find("crossdock");
+  if (carried == nullptr) return OkStatus();
+  hub->muon_beta = carried->GetFloat("muon_beta");
+  const auto said = carried->GetString("muon_momentum");
+  if (!said) return OkStatus();
+  if (*said != "ema" && *said != "sum") {
+    return MakeError(ErrorCode::kUnsupported, "a convention of Muon's momentum that is not known").WithTensor("custom_metadata.crossdock.muon_momentum").WithExpected("ema or sum").WithFound(Printable(*said));
+  }
+  hub->muon_momentum = *said;
+  return OkStatus();
 }
 
 /// What a conversion left in the step's own metadata so that the way back is complete.
@@ -262,6 +286,7 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   hub.counters = inventory.counters;
   hub.notices.insert(hub.notices.end(), inventory.notices.begin(), inventory.notices.end());
   CROSSDOCK_RETURN_IF_ERROR(ReadCarried(source, &hub));
+  CROSSDOCK_RETURN_IF_ERROR(ReadMomentum(source, &hub));
   if (options.no_optim) hub.extras.Erase("param_groups");
   hub.layout.Set("layers", Value(inventory.scanned ? "scanned" : "numbered"));
   for (const SideFile& file : source.side_files) {

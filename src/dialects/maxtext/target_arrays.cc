@@ -9,6 +9,8 @@
 #include <map>
 #include <set>
 
+#include "dialects/maxtext/chunk_grid.h"
+
 namespace crossdock::dialects::maxtext {
 namespace {
 
@@ -149,13 +151,25 @@ class Builder {
     rows_.push_back(std::move(row));
   }
 
-  void Array(KeyPath path, DType dtype, Expr made) {
+  /// `tensor` tells the axes of layers and experts.
+  void Array(KeyPath path, DType dtype, Expr made, const DialectTensor& tensor) {
     Entry entry{ArrayName(path), Slot::kParam, dtype, made->shape, {}};
-    Chunk chunk;
-    chunk.box = Box::Whole(made->shape);
-    entry.chunks.push_back(std::move(chunk));
     Row(std::move(path), "np.ndarray");
-    pairs_.emplace_back(std::move(entry), std::move(made));
+    arrays_.push_back({std::move(entry), std::move(made), {tensor.stack_axis, tensor.expert_axis}});
+  }
+
+  /// An array is one chunk; where chunks are compressed, several of a size that follows from all arrays together.
+  void CutArrays() {
+    std::int64_t total = 0;
+    for (const Made& array : arrays_) {
+      const Result<std::int64_t> bytes = ByteSize(array.entry.dtype, array.entry.shape);
+      total += bytes ? *bytes : 0;
+    }
+    for (Made& array : arrays_) {
+      Entry& entry = array.entry;
+      const Shape chunk = options_.zstd_level > 0 ? ChunkShape(entry.shape, ElementSize(entry.dtype), array.stacks, ChunkBytes(total)) : entry.shape;
+      entry.chunks = CutIntoChunks(entry.shape, chunk);
+    }
   }
 
   void Scalar(KeyPath path, DType dtype, ValueList values, ValueList shape = {}) {
@@ -185,7 +199,7 @@ class Builder {
     const Result<std::int64_t> bytes = ByteSize(dtype, made->shape);
     if (!bytes) return bytes.error();
     bytes_by_dtype_[dtype] += *bytes;
-    Array(std::move(path), dtype, std::move(made));
+    Array(std::move(path), dtype, std::move(made), tensor);
     return OkStatus();
   }
 
@@ -202,7 +216,7 @@ class Builder {
       } else if (Complete(tensor, slot)) {
         const DType dtype = expr::HasArithmetic(tensor.forward) ? DType::kF32 : *OwnDType(tensor, slot);
         CROSSDOCK_ASSIGN_OR_RETURN(Expr made, Compose(tensor, slot, slot, dtype));
-        Array(std::move(path), dtype, std::move(made));
+        Array(std::move(path), dtype, std::move(made), tensor);
       }
     }
     return OkStatus();
@@ -230,7 +244,7 @@ class Builder {
     if (form_.kind == OptimizerKind::kMuon) Row(StatePath(form_, Slot::kMuonMu, tensor.name), "None");
     for (const Slot slot : {Slot::kAdamMu, Slot::kAdamNu}) {
       CROSSDOCK_ASSIGN_OR_RETURN(Expr zeros, Zeros(tensor));
-      Array(StatePath(form_, slot, tensor.name), DType::kF32, std::move(zeros));
+      Array(StatePath(form_, slot, tensor.name), DType::kF32, std::move(zeros), tensor);
     }
     return OkStatus();
   }
@@ -289,10 +303,11 @@ class Builder {
   }
 
   void Finish() {
-    std::sort(pairs_.begin(), pairs_.end(), [](const auto& a, const auto& b) { return a.first.name < b.first.name; });
-    for (auto& [entry, made] : pairs_) {
-      out_.entries.push_back(std::move(entry));
-      out_.exprs.push_back(std::move(made));
+    CutArrays();
+    std::sort(arrays_.begin(), arrays_.end(), [](const Made& a, const Made& b) { return a.entry.name < b.entry.name; });
+    for (Made& array : arrays_) {
+      out_.entries.push_back(std::move(array.entry));
+      out_.exprs.push_back(std::move(array.expr));
     }
     const auto name = [](const Value& row) { return ArrayName(*row.Find("path")->as_sequence()); };
     std::sort(rows_.begin(), rows_.end(), [&](const Value& a, const Value& b) { return name(a) < name(b); });
@@ -326,7 +341,12 @@ class Builder {
   std::array<bool, kAllSlots.size()> present_{};
   std::map<std::string, const DialectTensor*> biases_;
   TargetArrays out_;
-  std::vector<std::pair<Entry, Expr>> pairs_;
+  struct Made {
+    Entry entry;
+    Expr expr;
+    std::vector<int> stacks;  ///< its axes of layers and experts; -1: none
+  };
+  std::vector<Made> arrays_;
   ValueList rows_;
   std::vector<std::string> missing_;
   std::vector<std::string> computed_;

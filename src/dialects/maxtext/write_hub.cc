@@ -43,18 +43,23 @@ Value CustomMetadata(const HubState& hub, bool scanned, std::vector<LeftOut>* le
     carried.Set("extras", Value(hf::EncodeExtras(hub.extras, hub.extras_words, &dropped)));
     if (!dropped.empty()) left_out->push_back({dropped.front(), "objects of the source's own kind have no form in JSON", static_cast<std::int64_t>(dropped.size()), 0});
   }
+  if (hub.optimizer == "muon" && !hub.muon_momentum.empty()) {
+    carried.Set("muon_momentum", Value(hub.muon_momentum));
+    if (hub.muon_beta) carried.Set("muon_beta", Value(*hub.muon_beta));
+  }
   Value out = Value::MakeDict();
   out.Set("scan_layers", Value(scanned));
   if (!carried.as_dict()->items.empty()) out.Set("crossdock", std::move(carried));
   return out;
 }
 
-Value OrbaxForm(const Consumer& consumer) {
+Value OrbaxForm(const Consumer& consumer, int zstd_level) {
   Value out = Value::MakeDict();
   out.Set("item", Value("items"));
   out.Set("handler", Value(consumer.handler()));
   out.Set("ocdbt", Value(true));
   out.Set("zarr3", Value(true));
+  out.Set("zstd_level", Value(zstd_level));
   return out;
 }
 
@@ -86,7 +91,7 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
   catalog.objects["tree"] = std::move(arrays.tree);
   catalog.objects["scalars"] = std::move(arrays.scalars);
   catalog.objects["custom_metadata"] = CustomMetadata(hub, options.scan_layers, &target.left_out);
-  catalog.objects["orbax"] = OrbaxForm(consumer);
+  catalog.objects["orbax"] = OrbaxForm(consumer, options.zstd_level);
   CROSSDOCK_RETURN_IF_ERROR(AddHfFolder(hub, options, arrays.params_dtype, &target));
   target.notices.push_back(fmt::format("written for {}, layers {}", consumer.name(), options.scan_layers ? fmt::format("scanned along axis {}", options.scan_axis) : "each on its own (scan_layers=false)"));
   target.load_line = {fmt::format("python3 -m maxtext.trainers.pre_train.train CONFIG.yml {}=TARGET/items scan_layers={}",

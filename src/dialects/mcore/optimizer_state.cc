@@ -192,7 +192,7 @@ Value OneOptimizer(ValueList groups, const Value* scaler) {
 }
 
 /// Megatron takes the momentum of a group from the checkpoint, whatever the loading run's own argument says.
-MuonSettings ReadMuon(const CommonRequest& request, const Settings& settings, const Hyper& hyper, std::vector<std::string>* notices) {
+MuonSettings ReadMuon(const Settings& settings, const Hyper& hyper, std::vector<std::string>* notices) {
   constexpr double kMomentum = 0.9;  // Megatron's own default of --muon-momentum
   MuonSettings muon{hyper.max_lr, hyper.lr, hyper.min_lr, hyper.weight_decay, kMomentum};
   if (settings.muon() != nullptr && !settings.IsSet("lr")) muon.lr = settings.muon()->GetFloat("lr").value_or(muon.lr);
@@ -201,9 +201,6 @@ MuonSettings ReadMuon(const CommonRequest& request, const Settings& settings, co
     muon.momentum = *momentum;
   } else {
     notices->push_back(fmt::format("Muon's momentum ({}) is assumed, for the source does not say it, and the loading run takes it from the checkpoint (--set muon_momentum=)", kMomentum));
-  }
-  if (request.hub->extras_words.empty()) {
-    notices->push_back(fmt::format("Muon's momentum is carried as it is: Megatron-Core keeps an exponential average, and the source does not say that it does (a plain sum is 1 / (1 - {}) times as large)", muon.momentum));
   }
   return muon;
 }
@@ -239,7 +236,7 @@ Result<OptimizerState> MakeOptimizerState(const CommonRequest& request) {
   std::erase_if(groups, IsGroupOfExperts);   // of a run with another division: made anew where this one has them
   const bool divided = request.options->layout.ep > 1 && request.hub->model.letters.contains("experts");
   if (request.with_muon) {
-    const MuonSettings muon = ReadMuon(request, settings, hyper, &state.notices);
+    const MuonSettings muon = ReadMuon(settings, hyper, &state.notices);
     state.optimizer = ChainMuon(muon, std::move(groups), divided);
     state.run_args.Set("muon_momentum", Value(muon.momentum));
   } else if (divided) {

@@ -285,6 +285,7 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
     hub.counters.muon_count = hub.counters.adam_count;
     hub.notices.push_back(fmt::format("Megatron's Muon counts no steps; it steps together with Adam, whose count, {}, is taken", *hub.counters.muon_count));
   }
+  if (hub.optimizer == "muon") hub.muon_momentum = "ema";  // emerging-optimizers: momentum_buffer.lerp_(grad, 1 - momentum)
   hub.extras = ReadExtras(source, args);
   if (hub.optimizer.empty()) hub.extras.Erase("param_groups");
   hub.extras_words = "mcore";

@@ -108,4 +108,15 @@ Result<ItemPlace> FindItem(io::Storage& storage, const std::string& path) {
   return place;
 }
 
+std::optional<std::string> UnfinishedReason(io::Storage& storage, const std::string& path) {
+  if (IsTemporary(io::BaseName(path))) return "its name says that it was being written";
+  const auto place = FindItem(storage, path);
+  if (!place) return place.error().code == ErrorCode::kIncomplete ? std::optional(place.error().message) : std::nullopt;
+  if (Has(storage, place->dir(), "manifest.ocdbt")) return std::nullopt;
+  const auto entries = storage.List(place->dir());
+  const bool database = entries && std::ranges::any_of(*entries, [](const io::DirEntry& e) { return e.name == "d" || e.name.starts_with("ocdbt.process_"); });
+  if (!database) return std::nullopt;  // arrays in directories
+  return "`manifest.ocdbt` is missing in `" + Printable(io::BaseName(place->dir())) + "`, which Orbax writes last";
+}
+
 }  // namespace crossdock::formats::orbax

@@ -27,6 +27,9 @@ struct ItemPlace {
 
 /// "7.orbax-checkpoint-tmp", "7.orbax-checkpoint-tmp-1700000000".
 [[nodiscard]] bool IsTemporary(std::string_view name);
+/// Why a step was not saved to its end: its name, an item that is being written or lacks its tree or its manifest. Nothing for
+/// finished steps, and for those that cannot be read for another reason.
+[[nodiscard]] std::optional<std::string> UnfinishedReason(io::Storage& storage, const std::string& path);
 /// What lies here is an item: `_METADATA`, or the arrays of one.
 [[nodiscard]] bool IsItem(io::Storage& storage, const std::string& dir);
 /// `path` is a step, an item in one, or a flat checkpoint.

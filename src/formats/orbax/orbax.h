@@ -4,10 +4,11 @@
 /// entries: one an array leaf, named by its key path joined with "." (`params.params.decoder.norm.scale`), slot kParam; a chunk is raw
 /// where the stored bytes are its elements, else kEncoded. `root` is the step's directory, or that of a flat checkpoint; `step` its number.
 /// objects["tree"]: the tree (tree.h); objects["custom_metadata"]: that of `_CHECKPOINT_METADATA`, absent when there is none;
-/// objects["orbax"]: Dict {"item", "handler" (class path of the item), "ocdbt", "zarr3"}: as found, or as it is to be written.
+/// objects["orbax"]: Dict {"item", "handler" (class path of the item), "ocdbt", "zarr3"}: as found, or as it is to be written; to be
+/// written also "zstd_level": 0 or absent, chunks as they are; 1 to 22: each chunk one zstd frame (kEncoded, see formats/format.h).
 /// objects["scalars"]: counters by value (scalars.h); "hf/config.json" and the side files of `hf/` in the step.
 /// A writer takes the same from the target's catalog (objects["orbax"] or any member of it may be absent: "items", v0's handler, true,
-/// true) and leaves `step` to whoever names the directory. It stores chunks as they are, without compression, also those of zeros.
+/// true) and leaves `step` to whoever names the directory. Chunks of zeros are stored too.
 /// Errors of the reader: kIncomplete (temporary names, no tree, arrays or chunks that are missing), kUnsupported (by name: msgpack
 /// files, codecs, types), kCorrupt, kUnsafe. Of the writer: kUnsupported for chunks that are no regular grid, types that zarr has no
 /// name for, names that no key can hold. Threads: as formats/format.h says.

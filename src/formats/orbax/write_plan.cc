@@ -72,21 +72,22 @@ std::string KeyOf(const Chunk& chunk, const WriteGrid& grid, bool zarr3) {
   return zarr::ChunkKey(keys, position);
 }
 
-Result<std::string> ArrayJson(const Entry& entry, const WriteGrid& grid, bool zarr3) {
+Result<std::string> ArrayJson(const Entry& entry, const WriteGrid& grid, bool zarr3, int zstd_level) {
   const std::optional<std::string_view> name = zarr3 ? zarr::Zarr3Name(entry.dtype) : zarr::ZarrName(entry.dtype);
   if (!name) {
     return MakeError(ErrorCode::kUnsupported, fmt::format("zarr has no name for {}", DTypeName(entry.dtype)))
         .WithTensor(entry.name).WithHint("write another dtype");
   }
   if (!zarr3) {
-    return fmt::format(R"({{"chunks":{},"compressor":null,"dimension_separator":".","dtype":"{}","fill_value":null,"filters":null,"order":"C","shape":{},"zarr_format":2}})",
-                       Sizes(grid.chunk_shape), *name, Sizes(entry.shape));
+    return fmt::format(R"({{"chunks":{},"compressor":{},"dimension_separator":".","dtype":"{}","fill_value":null,"filters":null,"order":"C","shape":{},"zarr_format":2}})",
+                       Sizes(grid.chunk_shape), zstd_level == 0 ? "null" : fmt::format(R"({{"id":"zstd","level":{}}})", zstd_level), *name, Sizes(entry.shape));
   }
   const bool wide = ElementSize(entry.dtype) > 1;
   const char* fill = entry.dtype == DType::kBool ? "false" : entry.dtype == DType::kC64 ? "[0.0,0.0]" : IsFloating(entry.dtype) ? "0.0" : "0";
   return fmt::format(
-      R"({{"chunk_grid":{{"configuration":{{"chunk_shape":{}}},"name":"regular"}},"chunk_key_encoding":{{"name":"default"}},"codecs":[{{{}"name":"bytes"}}],"data_type":"{}","fill_value":{},"node_type":"array","shape":{},"zarr_format":3}})",
-      Sizes(grid.chunk_shape), wide ? R"("configuration":{"endian":"little"},)" : "", *name, fill, Sizes(entry.shape));
+      R"({{"chunk_grid":{{"configuration":{{"chunk_shape":{}}},"name":"regular"}},"chunk_key_encoding":{{"name":"default"}},"codecs":[{{{}"name":"bytes"}}{}],"data_type":"{}","fill_value":{},"node_type":"array","shape":{},"zarr_format":3}})",
+      Sizes(grid.chunk_shape), wide ? R"("configuration":{"endian":"little"},)" : "",
+      zstd_level == 0 ? "" : fmt::format(R"(,{{"configuration":{{"checksum":false,"level":{}}},"name":"zstd"}})", zstd_level), *name, fill, Sizes(entry.shape));
 }
 
 }  // namespace crossdock::formats::orbax

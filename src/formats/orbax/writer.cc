@@ -18,6 +18,7 @@
 #include "formats/orbax/side_json.h"
 #include "formats/orbax/tree.h"
 #include "formats/orbax/write_plan.h"
+#include "formats/orbax/zstd_frame.h"
 
 namespace crossdock::formats::orbax {
 namespace {
@@ -45,10 +46,13 @@ class OrbaxWriter final : public CheckpointWriter {
     CROSSDOCK_RETURN_IF_ERROR(ReadRequest(target));
     CROSSDOCK_RETURN_IF_ERROR(TakeConstants(target));
     CROSSDOCK_RETURN_IF_ERROR(CheckTree(target));
+    if (zstd_level_ > 0) {  // the first is the one that none is larger than
+      for (Entry& entry : target.entries) std::ranges::sort(entry.chunks, {}, [](const Chunk& chunk) -> const Dims& { return chunk.box.offsets; });
+    }
     name_seed_ = SeedOf(target);
     for (Entry& entry : target.entries) {
       CROSSDOCK_ASSIGN_OR_RETURN(const WriteGrid grid, GridOf(entry));
-      CROSSDOCK_ASSIGN_OR_RETURN(const std::string json, ArrayJson(entry, grid, zarr3_));
+      CROSSDOCK_ASSIGN_OR_RETURN(const std::string json, ArrayJson(entry, grid, zarr3_, zstd_level_));
       CROSSDOCK_RETURN_IF_ERROR(CheckName(entry, grid));
       metadata_bytes_ += static_cast<std::int64_t>(json.size());
       CROSSDOCK_RETURN_IF_ERROR(ocdbt_ ? PlaceInData(entry, grid, target) : PlaceInFiles(entry, grid, json.size(), target));
@@ -68,6 +72,16 @@ class OrbaxWriter final : public CheckpointWriter {
 
   Result<std::vector<Frame>> Seal(const Catalog& /*placed*/, std::int32_t /*entry*/, std::int32_t /*chunk*/, std::uint32_t /*crc32*/) const override {
     return std::vector<Frame>{};
+  }
+
+  /// One zstd frame. A chunk at the edge is stored whole: what lies behind the array is zero.
+  Result<std::string> Encode(const Catalog& placed, std::int32_t entry, std::int32_t /*chunk*/, std::span<const std::byte> elements) const override {
+    const Entry& e = placed.entries[static_cast<std::size_t>(entry)];
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t whole, ByteSize(e.dtype, e.chunks.front().box.sizes));
+    if (static_cast<std::int64_t>(elements.size()) == whole) return CompressZstd(elements, zstd_level_);
+    std::vector<std::byte> padded(elements.begin(), elements.end());
+    padded.resize(static_cast<std::size_t>(whole));
+    return CompressZstd(padded, zstd_level_);
   }
 
   /// The manifest makes the arrays readable, the step's commit_success.txt the step: they come last.
@@ -94,6 +108,10 @@ class OrbaxWriter final : public CheckpointWriter {
     handler_ = about.GetString("handler").value_or(std::string(kPyTreeHandler));
     ocdbt_ = about.GetBool("ocdbt").value_or(true);
     zarr3_ = about.GetBool("zarr3").value_or(true);
+    zstd_level_ = static_cast<int>(about.GetInt("zstd_level").value_or(0));
+    if (zstd_level_ < 0 || zstd_level_ > kHighestZstdLevel) {
+      return MakeError(ErrorCode::kUsage, "zstd has no such level").WithExpected(fmt::format("1 to {}", kHighestZstdLevel)).WithFound(std::to_string(zstd_level_));
+    }
     if (!item_.empty()) CROSSDOCK_RETURN_IF_ERROR(io::CheckRelativePath(item_));
     return OkStatus();
   }
@@ -145,8 +163,8 @@ class OrbaxWriter final : public CheckpointWriter {
   }
 
   /// File names follow from what is written, so that equal checkpoints have equal bytes.
-  static std::string SeedOf(const Catalog& target) {
-    std::string text;
+  [[nodiscard]] std::string SeedOf(const Catalog& target) const {
+    std::string text = zstd_level_ > 0 ? fmt::format("zstd {}\n", zstd_level_) : "";
     for (const Entry& entry : target.entries) text += fmt::format("{}\n{} {}\n", entry.name, DTypeName(entry.dtype), ToString(entry.shape));
     return Fingerprint(text);
   }
@@ -168,15 +186,16 @@ class OrbaxWriter final : public CheckpointWriter {
   }
 
   Status PlaceInData(Entry& entry, const WriteGrid& grid, Catalog& target) {
-    const std::int64_t align = grid.object_bytes >= kAlignFrom ? kPage : kSmallAlign;
+    const std::int64_t align = zstd_level_ > 0 ? 1 : grid.object_bytes >= kAlignFrom ? kPage : kSmallAlign;
+    const std::int64_t bytes = StoredBound(grid);
     for (Chunk& chunk : entry.chunks) {
       std::int64_t* size = target.files.empty() ? nullptr : &target.files.back().identity.size;
-      if (size == nullptr || (*size > 0 && RoundUp(*size, align) > kFileBytes - std::min(grid.object_bytes, kFileBytes))) {
+      if (size == nullptr || (*size > 0 && RoundUp(*size, align) > kFileBytes - std::min(bytes, kFileBytes))) {
         target.files.push_back({InItem(DataName(std::to_string(target.files.size()))), {}});
         size = &target.files.back().identity.size;
       }
-      CROSSDOCK_RETURN_IF_ERROR(PlaceChunk(entry, chunk, static_cast<std::int32_t>(target.files.size() - 1), RoundUp(*size, align)));
-      *size = chunk.bytes.offset + grid.object_bytes;
+      CROSSDOCK_RETURN_IF_ERROR(PlaceChunk(entry, chunk, static_cast<std::int32_t>(target.files.size() - 1), RoundUp(*size, align), grid));
+      *size = chunk.bytes.offset + bytes;
     }
     return OkStatus();
   }
@@ -184,17 +203,20 @@ class OrbaxWriter final : public CheckpointWriter {
   Status PlaceInFiles(Entry& entry, const WriteGrid& grid, std::size_t json_bytes, Catalog& target) {
     metadata_files_.push_back({InItem(entry.name + (zarr3_ ? "/zarr.json" : "/.zarray")), {.size = static_cast<std::int64_t>(json_bytes)}});
     for (Chunk& chunk : entry.chunks) {
-      target.files.push_back({InItem(entry.name + "/" + KeyOf(chunk, grid, zarr3_)), {.size = grid.object_bytes}});
-      CROSSDOCK_RETURN_IF_ERROR(PlaceChunk(entry, chunk, static_cast<std::int32_t>(target.files.size() - 1), 0));
+      target.files.push_back({InItem(entry.name + "/" + KeyOf(chunk, grid, zarr3_)), {.size = StoredBound(grid)}});
+      CROSSDOCK_RETURN_IF_ERROR(PlaceChunk(entry, chunk, static_cast<std::int32_t>(target.files.size() - 1), 0, grid));
     }
     return OkStatus();
   }
 
-  static Status PlaceChunk(const Entry& entry, Chunk& chunk, std::int32_t file, std::int64_t offset) {
+  /// What a stored chunk takes, or may take.
+  [[nodiscard]] std::int64_t StoredBound(const WriteGrid& grid) const { return zstd_level_ > 0 ? ZstdBound(grid.object_bytes) : grid.object_bytes; }
+
+  Status PlaceChunk(const Entry& entry, Chunk& chunk, std::int32_t file, std::int64_t offset, const WriteGrid& grid) const {
     CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t bytes, ByteSize(entry.dtype, chunk.box.sizes));
     chunk.file = file;
-    chunk.bytes = {offset, bytes};
-    chunk.encoding = ChunkEncoding::kRaw;
+    chunk.bytes = {offset, zstd_level_ > 0 ? StoredBound(grid) : bytes};
+    chunk.encoding = zstd_level_ > 0 ? ChunkEncoding::kEncoded : ChunkEncoding::kRaw;
     return OkStatus();
   }
 
@@ -242,7 +264,7 @@ class OrbaxWriter final : public CheckpointWriter {
   Status WriteArrayFiles(const Catalog& placed, io::Storage& storage, const std::string& dir) const {
     for (const Entry& entry : placed.entries) {
       CROSSDOCK_ASSIGN_OR_RETURN(const WriteGrid grid, GridOf(entry));
-      CROSSDOCK_ASSIGN_OR_RETURN(const std::string json, ArrayJson(entry, grid, zarr3_));
+      CROSSDOCK_ASSIGN_OR_RETURN(const std::string json, ArrayJson(entry, grid, zarr3_, zstd_level_));
       const std::string path = InItem(entry.name + (zarr3_ ? "/zarr.json" : "/.zarray"));
       CROSSDOCK_RETURN_IF_ERROR(Put(storage, io::JoinPath(dir, path), json));
     }
@@ -300,7 +322,8 @@ class OrbaxWriter final : public CheckpointWriter {
 
   Status AddKeys(const Entry& entry, const std::vector<std::uint64_t>& rank, ocdbt::TreeWriter& tree) const {
     CROSSDOCK_ASSIGN_OR_RETURN(const WriteGrid grid, GridOf(entry));
-    CROSSDOCK_ASSIGN_OR_RETURN(std::string json, ArrayJson(entry, grid, zarr3_));
+    const bool encoded = zstd_level_ > 0 && FindConstant(entry.name) == nullptr;
+    CROSSDOCK_ASSIGN_OR_RETURN(std::string json, ArrayJson(entry, grid, zarr3_, encoded ? zstd_level_ : 0));
     std::vector<std::pair<std::string, const Chunk*>> keys;
     keys.emplace_back(zarr3_ ? "zarr.json" : ".zarray", nullptr);
     for (const Chunk& chunk : entry.chunks) keys.emplace_back(KeyOf(chunk, grid, zarr3_), &chunk);
@@ -312,7 +335,7 @@ class OrbaxWriter final : public CheckpointWriter {
       } else if (const Constant* constant = FindConstant(entry.name)) {
         CROSSDOCK_RETURN_IF_ERROR(tree.AddInline(whole, constant->bytes));
       } else {
-        CROSSDOCK_RETURN_IF_ERROR(tree.Add(whole, {rank[static_cast<std::size_t>(chunk->file)], chunk->bytes.offset, grid.object_bytes}));
+        CROSSDOCK_RETURN_IF_ERROR(tree.Add(whole, {rank[static_cast<std::size_t>(chunk->file)], chunk->bytes.offset, encoded ? chunk->bytes.length : grid.object_bytes}));
       }
     }
     return OkStatus();
@@ -322,6 +345,7 @@ class OrbaxWriter final : public CheckpointWriter {
   std::string item_, handler_, name_seed_;
   bool ocdbt_ = true;
   bool zarr3_ = true;
+  int zstd_level_ = 0;                   ///< 0: chunks are stored as they are
   std::vector<Constant> constants_;      ///< sorted by name
   std::int64_t metadata_bytes_ = 0;
   std::vector<FileRef> metadata_files_;

@@ -50,7 +50,7 @@ std::string Said(const ConvertOptions& o) {
   out += fmt::format("{}|{}|{}|{}|{} {}|{}|", o.consumer, number(o.iteration), o.release, o.params_from, number(o.vocab_divisor), number(o.padded_vocab),
                      o.receipt.value_or("-"));
   out += fmt::format("{}|{}|{}|{}|{} {} {} {} {}", o.emit_manifest.value_or("-"), o.manifest_only, o.tokenizer.value_or("-"), o.allow, l.ep, l.etp, l.encoder_tp, o.mtp, o.experts);
-  out += fmt::format("|{} {} {}", number(o.scan_layers), number(o.scan_axis), o.opt_type.value_or("-"));
+  out += fmt::format("|{} {} {} {} {}", number(o.scan_layers), number(o.scan_axis), o.opt_type.value_or("-"), o.zstd_level.value_or(-1), o.muon_momentum);
   return out;
 }
 
@@ -70,7 +70,7 @@ const std::map<std::string_view, std::string>& Values() {
       {"pipeline-layout", "Et|tL"}, {"make-vocab-size-divisible-by", "64"}, {"padded-vocab-size", "2048"}, {"dtype", "fp16"}, {"keep-dtype", "*norm*"},
       {"step", "7"}, {"params-from", "master"}, {"set", "lr=1"}, {"hf-template", "m"}, {"family", "llama"}, {"rules", "r"}, {"for", "megatron-lm@0.19"},
       {"iteration", "7"}, {"max-shard-size", "1GB"}, {"fp8-max-shard-size-mb", "9"}, {"allow", "inexact"}, {"memory", "1GiB"}, {"threads", "3"},
-      {"scan-axis", "2"}, {"opt-type", "adam_pax"}, {"emit-manifest", "f"}, {"receipt", "f"}};
+      {"scan-axis", "2"}, {"opt-type", "adam_pax"}, {"compression", "zstd:3"}, {"muon-momentum", "sum"}, {"emit-manifest", "f"}, {"receipt", "f"}};
   return kValues;
 }
 

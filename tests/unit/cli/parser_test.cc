@@ -45,7 +45,7 @@ TEST(Parser, ReadsTheEnvironmentByRule) {
   EXPECT_TRUE(request.Flag("force"));
   EXPECT_THAT(Parse({"convert"}, {{"CROSSDOCK_FORCE", "perhaps"}}), IsError(ErrorCode::kUsage, StrEq(
       "the environment variable `CROSSDOCK_FORCE` takes true or false; found `perhaps`")));
-  EXPECT_THAT(Parse({"convert"}, {{"CROSSDOCK_COMPRESSION", "zstd"}}), IsError(ErrorCode::kUnsupported, HasSubstr("`CROSSDOCK_COMPRESSION`")));
+  EXPECT_THAT(Parse({"convert"}, {{"CROSSDOCK_FP8_STRATEGY", "block"}}), IsError(ErrorCode::kUnsupported, HasSubstr("`CROSSDOCK_FP8_STRATEGY`")));
   EXPECT_THAT(Parse({"inspect", "a"}, {{"CROSSDOCK_TP", "2"}}), IsOk());  // not an option of inspect
 }
 

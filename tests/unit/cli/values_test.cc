@@ -58,6 +58,16 @@ TEST(Values, ReadsDTypesInAnySpelling) {
   EXPECT_THAT(ParseDType("dtype", "int8"), IsError(ErrorCode::kUsage, StrEq("`--dtype` takes bf16, fp16 or fp32; found `int8`")));
 }
 
+TEST(Values, ReadsCompressions) {
+  for (const auto& [text, level] : {std::pair{"none", 0}, {"zstd", 1}, {"zstd:1", 1}, {"zstd:22", 22}}) {
+    ASSERT_OK_AND_ASSIGN(const int found, ParseCompression("compression", text));
+    EXPECT_EQ(found, level);
+  }
+  for (const char* text : {"", "gzip", "zstd:", "zstd:0", "zstd:23", "zstd:-1", "zstd:3x", "3"}) {
+    EXPECT_THAT(ParseCompression("compression", text), IsError(ErrorCode::kUsage, HasSubstr("`--compression` takes none, zstd or zstd:LEVEL"))) << text;
+  }
+}
+
 TEST(Values, ReadsListsPairsAndChoices) {
   ASSERT_OK_AND_ASSIGN(const auto list, ParseList("pipeline-layers", "10,11,11"));
   EXPECT_THAT(list, ElementsAre(10, 11, 11));

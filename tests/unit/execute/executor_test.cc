@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "execute/box_runs.h"
 #include "io/counting_storage.h"
 #include "io/faulty_storage.h"
 #include "io/staging.h"
@@ -227,6 +228,88 @@ TEST_F(ExecutorTest, AResumedRunWritesNoFrameOverASeal) {
   ASSERT_OK_AND_ASSIGN(const ExecuteReport report, job_->Run(source_, target_, "/out", options));
   EXPECT_GT(report.tasks_resumed, 10);
   ExpectSame(Written(target_), job_->ExpectedFiles());
+}
+
+/// The target's bytes by the ranges that a run reports: each tensor's chunks as they must be encoded.
+void ExpectEncoded(const SmallJob& job, const ExecuteReport& report, const Files& files) {
+  const Catalog& target = job.placement.catalog;
+  std::map<std::int32_t, std::int64_t> sizes;
+  std::size_t chunks = 0;
+  for (const EncodedChunk& one : report.encoded) {
+    const Entry& entry = target.entries[static_cast<std::size_t>(one.entry)];
+    const Chunk& chunk = entry.chunks[static_cast<std::size_t>(one.chunk)];
+    if (CheckedCount(chunk.box.sizes) == 0) continue;
+    const std::string& file = files.at(target.files[static_cast<std::size_t>(chunk.file)].path);
+    const std::string found = file.substr(static_cast<std::size_t>(one.bytes.offset), static_cast<std::size_t>(one.bytes.length));
+    std::string elements;
+    for (BoxRuns runs(entry.shape, chunk.box, ElementSize(entry.dtype)); !runs.done(); runs.Next()) {
+      elements += job.expected.at(entry.name).substr(static_cast<std::size_t>(runs.offset()), static_cast<std::size_t>(runs.length()));
+    }
+    ASSERT_OK_AND_ASSIGN(const std::string expected, job.writer.Encode(target, one.entry, one.chunk, std::as_bytes(std::span(elements))));
+    EXPECT_TRUE(found == expected) << entry.name;
+    sizes[chunk.file] += one.bytes.length;
+    ++chunks;
+  }
+  EXPECT_GT(chunks, 10U);
+  for (const auto& [file, size] : sizes) {
+    EXPECT_EQ(static_cast<std::int64_t>(files.at(target.files[static_cast<std::size_t>(file)].path).size()), size);  // nothing between, nothing behind
+    EXPECT_EQ(report.file_ends[static_cast<std::size_t>(file)], size);
+  }
+}
+
+TEST_F(ExecutorTest, EncodedChunksLieTheSameWhateverTheThreadsAndInterruptions) {
+  MakeJob({.wants_crc32 = false, .memory = 16 << 20, .task_bytes = 64 << 10, .encodes = true});
+  ExecuteOptions options;
+  options.memory = 16 << 20;
+  options.digests = true;
+  ASSERT_OK_AND_ASSIGN(const ExecuteReport whole, job_->Run(source_, target_, "/out", options));
+  const Files expected = Written(target_);
+  ExpectEncoded(*job_, whole, expected);
+  std::int64_t resumed = 0;
+  for (const int threads : {1, 2, 8}) {
+    for (const int stop_at : {0, 5, 20, 40}) {
+      SCOPED_TRACE(std::to_string(threads) + " threads, stopped at read " + std::to_string(stop_at));
+      io::MemoryStorage target;
+      ASSERT_THAT(target.MakeDir("/out"), IsOk());
+      options.threads = threads;
+      options.journal_bytes = 1;
+      options.resume = false;
+      std::stop_source stop;
+      options.stop = stop.get_token();
+      AtRead source(source_, stop_at, [&] { stop.request_stop(); });
+      auto first = job_->Run(source, target, "/out", options);
+      if (!first) {
+        EXPECT_THAT(first, IsError(ErrorCode::kCancelled, HasSubstr("")));
+        options.stop = {};
+        options.resume = true;
+        options.threads = 9 - threads;
+        first = job_->Run(source_, target, "/out", options);
+        ASSERT_THAT(first, IsOk());
+        resumed += first->tasks_resumed;
+      }
+      EXPECT_LE(first->peak_buffer_bytes, options.memory);
+      EXPECT_EQ(first->digests, whole.digests);
+      ExpectSame(Written(target), expected);
+    }
+  }
+  EXPECT_GT(resumed, 5);  // some of them went on where they stopped
+}
+
+TEST_F(ExecutorTest, EncodedChunksThatAreLostMeanStartingOver) {
+  MakeJob({.wants_crc32 = false, .memory = 16 << 20, .encodes = true});
+  ExecuteOptions options;
+  options.memory = 16 << 20;
+  ASSERT_THAT(job_->Run(source_, target_, "/out", options), IsOk());
+  const Files expected = Written(target_);
+  options.resume = true;
+  ASSERT_OK_AND_ASSIGN(const ExecuteReport again, job_->Run(source_, target_, "/out", options));
+  EXPECT_EQ(again.tasks_resumed, static_cast<std::int64_t>(job_->plan.tasks.size()));
+  auto file = target_.OpenWrite("/out/part/shard_1.raw");
+  ASSERT_THAT(file, IsOk());
+  ASSERT_THAT((*file)->Truncate(10), IsOk());
+  ASSERT_OK_AND_ASSIGN(const ExecuteReport anew, job_->Run(source_, target_, "/out", options));
+  EXPECT_EQ(anew.tasks_resumed, 0);
+  ExpectSame(Written(target_), expected);
 }
 
 TEST_F(ExecutorTest, AResumedRunHasTheSameDigests) {

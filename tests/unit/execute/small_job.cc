@@ -136,14 +136,18 @@ Result<formats::Placement> RawWriter::LayOut(Catalog target) {
       const auto [it, is_new] = files.try_emplace(chunk.shard, static_cast<std::int32_t>(target.files.size()));
       if (is_new) {
         target.files.push_back({fmt::format("part/shard_{}.raw", chunk.shard), {}});
-        target.files.back().identity.size = static_cast<std::int64_t>(kMagic.size());
-        placement.frames.push_back({it->second, 0, std::string(kMagic)});
+        target.files.back().identity.size = encodes_ ? 0 : static_cast<std::int64_t>(kMagic.size());
+        if (!encodes_) placement.frames.push_back({it->second, 0, std::string(kMagic)});
       }
       CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t bytes, ByteSize(entry.dtype, chunk.box.sizes));
       std::int64_t& end = target.files[static_cast<std::size_t>(it->second)].identity.size;
       chunk.file = it->second;
       chunk.bytes = {end, bytes};
       end += bytes + 8;
+      if (encodes_) {
+        chunk.encoding = ChunkEncoding::kEncoded;
+        chunk.bytes.length = bytes + 8;
+      }
       if (frames_under_seals_) placement.frames.push_back({it->second, end - 8, std::string(8, '-')});
     }
   }
@@ -156,9 +160,14 @@ Result<std::vector<formats::Frame>> RawWriter::Seal(const Catalog& placed, std::
   return std::vector<formats::Frame>{{c.file, c.bytes.end(), fmt::format("{:08x}", crc32)}};
 }
 
+Result<std::string> RawWriter::Encode(const Catalog& /*placed*/, std::int32_t /*entry*/, std::int32_t /*chunk*/, std::span<const std::byte> elements) const {
+  std::string out(reinterpret_cast<const char*>(elements.data()), elements.size());
+  return out + std::string(std::to_integer<std::size_t>(elements.front()) % 7, '.');
+}
+
 Result<std::unique_ptr<SmallJob>> SmallJob::Make(io::Storage& storage, const SmallJobOptions& options) {
   auto job = std::make_unique<SmallJob>();
-  job->writer = RawWriter(options.wants_crc32, options.frames_under_seals);
+  job->writer = RawWriter(options.wants_crc32, options.frames_under_seals, options.encodes);
   CROSSDOCK_RETURN_IF_ERROR(job->WriteSource(storage, options));
   CROSSDOCK_ASSIGN_OR_RETURN(job->plan, job->MakeTarget(options));
   return job;

@@ -31,12 +31,15 @@ class RawReader final : public formats::CheckpointReader {
   Catalog catalog_;
 };
 
-/// Writes "shard_N.raw": a magic of 13 bytes, then for each chunk its bytes and the CRC-32 as 8 hex digits.
+/// Writes "shard_N.raw": a magic of 13 bytes, then for each chunk its bytes and the CRC-32 as 8 hex digits; or encoded chunks alone.
 class RawWriter final : public formats::CheckpointWriter {
  public:
-  explicit RawWriter(bool wants_crc32, bool frames_under_seals = false) : wants_crc32_(wants_crc32), frames_under_seals_(frames_under_seals) {}
+  explicit RawWriter(bool wants_crc32, bool frames_under_seals = false, bool encodes = false)
+      : wants_crc32_(wants_crc32), frames_under_seals_(frames_under_seals), encodes_(encodes) {}
   Result<formats::Placement> LayOut(Catalog target) override;
   Result<std::vector<formats::Frame>> Seal(const Catalog& placed, std::int32_t entry, std::int32_t chunk, std::uint32_t crc32) const override;
+  /// The elements, and behind them as many dots as follow from the first.
+  Result<std::string> Encode(const Catalog& placed, std::int32_t entry, std::int32_t chunk, std::span<const std::byte> elements) const override;
   Status WriteMetadata(const Catalog& /*placed*/, io::Storage& storage, const std::string& dir) override {
     return io::WriteSmallFile(storage, io::JoinPath(dir, "metadata"), "raw");
   }
@@ -45,6 +48,7 @@ class RawWriter final : public formats::CheckpointWriter {
  private:
   bool wants_crc32_;
   bool frames_under_seals_;
+  bool encodes_;
 };
 
 struct SmallJobOptions {
@@ -53,6 +57,7 @@ struct SmallJobOptions {
   std::int64_t task_bytes = 0;  ///< see PlanOptions
   std::int64_t big_bytes = 3'000'000;
   bool encoded = false;             ///< the source's chunks are stored encoded (encoded_reader.h)
+  bool encodes = false;             ///< the target's chunks are stored encoded, without magic and sums
   bool frames_under_seals = false;  ///< the room of each seal is written by a frame first, as where sums are patched in
 };
 

@@ -49,6 +49,7 @@ const std::vector<Sample>& Samples() {
       {"heads_out", {{5, 24}}, {4, 6, 5}, [](const Dims& at) { return Place{0, {at[2], at[0] * 6 + at[1]}}; }},
       {"heads_b", {{24}}, {4, 6}, [](const Dims& at) { return Place{0, {at[0] * 6 + at[1]}}; }},
       {"rope_pair", {{12, 5}}, {12, 5}, [](const Dims& at) { return Place{0, {at[0] / 6 * 6 + at[0] % 6 / 2 + at[0] % 2 * 3, at[1]}}; }},
+      {"conv", {{6, 1, 4}}, {4, 6}, [](const Dims& at) { return Place{0, {at[1], 0, 3 - at[0]}}; }},
       {"scale:1/2", {{3, 5}}, {3, 5}, same},
       {"plus1", {{5}}, {5}, same},
       {"qkv", {{24, 5}, {12, 5}, {12, 5}}, {48, 5}, [](const Dims& at) {

@@ -164,5 +164,13 @@ TEST(ReadHub, RefusesTreesOfOthers) {
   EXPECT_THAT(ReadHub(source, {}), IsError(ErrorCode::kUnsupported, AllOf(HasSubstr("params.params"), HasSubstr("Tunix"))));
 }
 
+TEST(FromMaxTextMixed, LayersOfBothFormsAreRefusedWhereTheFamilyHasNone) {
+  const Value golden = Golden("qwen3_scanned_adamw_nnx");
+  Catalog source = Source(golden);
+  source.entries.back().name = "params.params.decoder.layers_3.mlp.wo.kernel";
+  source.SortEntries();
+  EXPECT_THAT(ReadHub(source, With(HfConfig(golden))), IsError(ErrorCode::kUnsupported, AllOf(HasSubstr("some layers are scanned and others are not; the family qwen3"), HasSubstr("layers_3"))));
+}
+
 }  // namespace
 }  // namespace crossdock::dialects::maxtext

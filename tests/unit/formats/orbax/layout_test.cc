@@ -62,6 +62,21 @@ TEST_F(OrbaxLayout, WhatWasBeingWrittenIsIncomplete) {
   EXPECT_THAT(FindItem(storage_, "/run/8"), IsError(ErrorCode::kIncomplete, HasSubstr("not saved to its end")));
 }
 
+TEST_F(OrbaxLayout, SaysWhyAStepIsUnfinished) {
+  Put("/run/7.orbax-checkpoint-tmp/items/_METADATA");
+  EXPECT_EQ(UnfinishedReason(storage_, "/run/7.orbax-checkpoint-tmp"), "its name says that it was being written");
+  Put("/run/8/items.orbax-checkpoint-tmp/_METADATA");
+  EXPECT_EQ(UnfinishedReason(storage_, "/run/8"), "the checkpoint is incomplete: an item was not saved to its end");
+  Put("/run/9/items/_METADATA");
+  Put("/run/9/items/d/0");
+  EXPECT_EQ(UnfinishedReason(storage_, "/run/9"), "`manifest.ocdbt` is missing in `items`, which Orbax writes last");
+  Put("/run/9/items/manifest.ocdbt");
+  EXPECT_EQ(UnfinishedReason(storage_, "/run/9"), std::nullopt);
+  Put("/run/10/items/_METADATA");
+  Put("/run/10/items/w/zarr.json");
+  EXPECT_EQ(UnfinishedReason(storage_, "/run/10"), std::nullopt);
+}
+
 TEST_F(OrbaxLayout, OldFilesAreNamed) {
   Put("/old/7/items/checkpoint");
   EXPECT_THAT(FindItem(storage_, "/old/7"), IsError(ErrorCode::kUnsupported, HasSubstr("msgpack")));

@@ -62,6 +62,14 @@ TEST(OrbaxArrayJson, IsReadAsItWasMeant) {
       EXPECT_EQ(array.prefixed, zarr3);
     }
   }
+  const Entry entry = MakeEntry({4, 6}, {{{0, 0}, {2, 6}}, {{2, 0}, {2, 6}}}, DType::kBF16);
+  ASSERT_OK_AND_ASSIGN(const WriteGrid cut, GridOf(entry));
+  for (const bool zarr3 : {true, false}) {
+    ASSERT_OK_AND_ASSIGN(const std::string json, ArrayJson(entry, cut, zarr3, 3));
+    EXPECT_THAT(json, HasSubstr(zarr3 ? R"({"configuration":{"checksum":false,"level":3},"name":"zstd"})" : R"("compressor":{"id":"zstd","level":3})"));
+    ASSERT_OK_AND_ASSIGN(const zarr::ArrayMetadata array, zarr3 ? zarr::ParseZarrJson(json) : zarr::ParseZarray(json));
+    EXPECT_EQ(array.codecs, zarr::Codecs{zarr::Codec::kZstd});
+  }
   const Entry odd = MakeEntry({4}, {{{0}, {4}}}, DType::kF8E8M0);
   ASSERT_OK_AND_ASSIGN(const WriteGrid grid, GridOf(odd));
   EXPECT_THAT(ArrayJson(odd, grid, true), IsError(ErrorCode::kUnsupported, HasSubstr("no name for F8_E8M0")));

@@ -2,6 +2,7 @@
 #include "formats/orbax/orbax.h"
 #include "io/memory_storage.h"
 #include "result_matchers.h"
+#include "unit/formats/orbax/read_back.h"
 
 namespace crossdock::formats::orbax {
 namespace {
@@ -42,6 +43,45 @@ TEST(OrbaxWriter, NamesThatSeparateKeysAreRefused) {
   Catalog outside = Target("..");
   outside.objects["orbax"] = *ParseJson(R"({"ocdbt": false})");
   EXPECT_THAT(MakeOrbaxWriter()->LayOut(std::move(outside)), IsError(ErrorCode::kUnsafe, HasSubstr("`..` part")));
+}
+
+/// Encodes and appends what an executor would, then reads it back.
+TEST(OrbaxWriter, CompressedChunksAreReadAsTheyWere) {
+  for (const char* form : {R"({"zstd_level": 1})", R"({"zstd_level": 3, "zarr3": false})", R"({"zstd_level": 1, "ocdbt": false})"}) {
+    io::MemoryStorage storage;
+    ASSERT_THAT(storage.MakeDir("/7"), IsOk());
+    Catalog target = Target();
+    target.entries[0].shape = {5, 6};
+    target.entries[0].chunks.push_back({Box{{4, 0}, {1, 6}}, -1, {}, ChunkEncoding::kRaw, 0});  // cut by the edge, stored whole
+    target.objects["orbax"] = *ParseJson(form);
+    const auto writer = MakeOrbaxWriter();
+    ASSERT_OK_AND_ASSIGN(Placement placement, writer->LayOut(std::move(target)));
+    std::string elements(5 * 6 * 4, '\0');
+    for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = static_cast<char>(i % 7);
+    std::map<std::int32_t, std::int64_t> ends;
+    for (Chunk& chunk : placement.catalog.entries[0].chunks) {
+      EXPECT_EQ(chunk.encoding, ChunkEncoding::kEncoded);
+      const auto from = static_cast<std::size_t>(chunk.box.offsets[0] * 24);
+      const auto size = static_cast<std::size_t>(chunk.box.count() * 4);
+      const auto number = static_cast<std::int32_t>(&chunk - placement.catalog.entries[0].chunks.data());
+      ASSERT_OK_AND_ASSIGN(const std::string bytes, writer->Encode(placement.catalog, 0, number, std::as_bytes(std::span(elements).subspan(from, size))));
+      EXPECT_LE(static_cast<std::int64_t>(bytes.size()), chunk.bytes.length);
+      const std::string path = io::JoinPath("/7", placement.catalog.files[static_cast<std::size_t>(chunk.file)].path);
+      ASSERT_THAT(io::MakeDirs(storage, io::ParentPath(path)), IsOk());
+      auto file = io::Exists(storage, path) ? storage.OpenWrite(path) : storage.Create(path);
+      ASSERT_THAT(file, IsOk());
+      chunk.bytes = {ends[chunk.file], static_cast<std::int64_t>(bytes.size())};
+      ASSERT_THAT((*file)->WriteAt(chunk.bytes.offset, std::as_bytes(std::span(bytes))), IsOk());
+      ends[chunk.file] += chunk.bytes.length;
+    }
+    ASSERT_THAT(writer->WriteMetadata(placement.catalog, storage, "/7"), IsOk());
+    ASSERT_OK_AND_ASSIGN(const auto reader, OpenOrbax(storage, "/7"));
+    ASSERT_OK_AND_ASSIGN(const std::string read, ReadBack(storage, *reader, 0));
+    EXPECT_EQ(read, elements) << form;
+  }
+  Catalog high = Target();
+  high.objects["orbax"] = *ParseJson(R"({"zstd_level": 23})");
+  EXPECT_THAT(MakeOrbaxWriter()->LayOut(std::move(high)), IsError(ErrorCode::kUsage, HasSubstr("zstd has no such level")));
 }
 
 TEST(OrbaxWriter, EqualCheckpointsHaveEqualBytes) {
