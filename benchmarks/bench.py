@@ -123,13 +123,14 @@ def main():
         layers = 2 * max(1, round((options.gib * 2**30 - 2 * 2 * 32000 * 2048) / (4 * 47.2e6)))
         models.write_llama(hf, layers=layers, random=True)
         layout = ["--tp", "2", "--pp", "2"]
-        sources = {"megatron": layout, "megatron-legacy": layout, "dcp": []}
+        sources = {"megatron": ["megatron", *layout], "megatron-legacy": ["megatron-legacy", *layout], "dcp": ["dcp"], "maxtext": ["maxtext", "--compression", "none"],
+                   "maxtext-zstd": ["maxtext", "--compression", "zstd:1"]}
 
         def source(kind):
-            """The same model in another format, made when a road first starts there."""
+            """The same model in another form, made when a road first starts there."""
             folder = os.path.join(work, kind)
             if not os.path.exists(folder):
-                made = process.run([crossdock, "convert", hf, folder, "--to", kind, *sources[kind], "--quiet"])
+                made = process.run([crossdock, "convert", hf, folder, "--to", *sources[kind], "--quiet"])
                 if made.status:
                     sys.exit(made.output)
             return folder
@@ -142,7 +143,7 @@ def main():
             return Road(name, start, lambda t: [crossdock, "convert", start(), t, "--to", to, *words, *memory], peer)
 
         from_hf = lambda: hf  # noqa: E731
-        megatron, legacy, dcp = (lambda kind=kind: source(kind) for kind in ("megatron", "megatron-legacy", "dcp"))
+        megatron, legacy, dcp, maxtext, packed = (lambda kind=kind: source(kind) for kind in sources)
         roads = [
             road("hf -> megatron TP2 PP2", from_hf, "megatron", *layout, peer=lambda t: [*lean, "to", hf, t]),
             road("megatron TP2 PP2 -> hf", megatron, "hf", peer=lambda t: [*lean, "from", megatron(), t]),
@@ -155,6 +156,10 @@ def main():
             road("hf -> dcp", from_hf, "dcp"),
             road("dcp -> hf", dcp, "hf"),
             road("dcp -> megatron TP2 PP2", dcp, "megatron", *layout),
+            road("hf -> maxtext, not compressed", from_hf, "maxtext", "--compression", "none"),
+            road("hf -> maxtext, zstd 1", from_hf, "maxtext"),
+            road("maxtext, not compressed -> hf", maxtext, "hf"),
+            road("maxtext, zstd 1 -> hf", packed, "hf"),
         ]
         print(f"Llama, bf16, {size_of(hf) / 2**30:.2f} GiB, {options.rounds} rounds, cold, --memory {options.memory}, "
               f"{os.cpu_count()} cores. cp = `cp -r --reflink=never` + `sync -f`.\n")

@@ -113,6 +113,98 @@ def save(root, config, parameters, state, layout, layer_wise=False, **more):
     return root / f"iter_{ITERATION:07d}"
 
 
+# --- split: whole matrices by rank with Muon, flat buffers of a DistributedOptimizer with Adam ------------------------------------
+def build_split(model, layout, lr=1e-3, min_lr=1e-5, weight_decay=0.1):
+    from megatron.core.optimizer import layer_wise_optimizer
+    layer_wise_optimizer.tag_params_for_buffer_routing([model])
+    ddp = env.DistributedDataParallelConfig(use_distributed_optimizer=True, grad_reduce_in_fp32=True)
+    ranks = env.parallel_state.get_data_parallel_group(with_context_parallel=True).size()
+    layouts = layer_wise_optimizer.LayerWiseDistributedOptimizer.compute_full_param_layout(
+        [parameter for parameter in model.parameters() if parameter.requires_grad], None, ranks, ddp,
+        expert_data_parallel_world_size=env.parallel_state.get_expert_data_parallel_group().size())
+    wrapped = env.DistributedDataParallel(model.config, ddp, model, disable_bucketing=True, full_param_layout=layouts)
+    optimizer = env.get_megatron_optimizer(env.OptimizerConfig(
+        optimizer="muon", lr=lr, min_lr=min_lr, weight_decay=weight_decay, bf16=True, params_dtype=torch.bfloat16, use_distributed_optimizer=False,
+        use_layer_wise_distributed_optimizer=True, adam_beta1=0.9, adam_beta2=0.95, adam_eps=1e-8, clip_grad=1.0, muon_momentum=0.9), [wrapped])
+    scheduler = env.OptimizerParamScheduler(
+        optimizer, init_lr=0.0, max_lr=lr, min_lr=min_lr, lr_warmup_steps=0, lr_decay_steps=1000, lr_decay_style="linear", start_wd=weight_decay,
+        end_wd=weight_decay, wd_incr_steps=1000, wd_incr_style="constant")
+    return wrapped, optimizer, scheduler
+
+
+def leaf_optimizers(optimizer):
+    """Chained ones may be chained again."""
+    for inner in env.inner_optimizers(optimizer):
+        if inner is not optimizer and hasattr(inner, "chained_optimizers"):
+            yield from leaf_optimizers(inner)
+        else:
+            yield inner
+
+
+def fill_split(optimizer, model, config, state, layout):
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    entries, references = env.named_entries(model, None), references_of(state, config, layout, 0.5)
+    adams = {"param": "fp32_param", "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
+    for inner in leaf_optimizers(optimizer):
+        if not hasattr(inner, "gbuf_ranges"):
+            inner.init_state_fn(inner.optimizer, inner.config)
+            for low, high in zip(inner.float16_groups, inner.fp32_from_float16_groups):
+                for parameter, main in zip(low, high):
+                    held = {"fp32_param": main, **{key: value for key, value in inner.optimizer.state[main].items() if torch.is_tensor(value) and value.ndim}}
+                    with torch.no_grad():
+                        for key, tensor in held.items():
+                            tensor.copy_(env.local_of(entries[names[parameter]], references[key], parameter, torch.float32))
+            continue
+        inner.load_state_dict(inner.state_dict())   # allocates the states
+        for group in inner.optimizer.param_groups:
+            group["step"] = STEP
+        with torch.no_grad():
+            for name, parameter, start, end, tensors in env.optimizer_shards(inner, model):
+                for key, tensor in tensors.items():
+                    tensor.copy_(env.local_of(entries[name], references[adams[key]], parameter, torch.float32).reshape(-1)[start:end])
+
+
+def save_split_rank(rank, root, config, parameters, state, layout, fully):
+    env.initialize(layout)
+    model = env.build_model(config, layout)
+    wrapped, optimizer, scheduler = build_split(model, layout)
+    scheduler.step(7 * 8)
+    fill_split(optimizer, model, config, state, layout)
+    mcore_write.fill_model(model, config, parameters, layout)
+    env.use_args(args_of(config, layout, root, ITERATION, use_layer_wise_distributed_optimizer=True, use_distributed_optimizer=True, dist_ckpt_optim_fully_reshardable=fully))
+    env.training_checkpointing.save_checkpoint(ITERATION, [wrapped], optimizer, scheduler, 123456789)
+
+
+def save_split(root, config, parameters, state, layout, fully):
+    root = pathlib.Path(root)
+    root.mkdir(parents=True, exist_ok=True)
+    env.run_ranks(layout.world, save_split_rank, root, config, parameters, state, layout, fully)
+    return root / f"iter_{ITERATION:07d}"
+
+
+# --- other optimizers of Megatron's, with states that are zero --------------------------------------------------------------------
+def save_zeros_rank(rank, root, config, parameters, layout, kind):
+    env.initialize(layout)
+    model = env.build_model(config, layout)
+    ddp = env.DistributedDataParallelConfig(use_distributed_optimizer=False, grad_reduce_in_fp32=True)
+    wrapped = env.DistributedDataParallel(model.config, ddp, model, disable_bucketing=True)
+    optimizer = env.get_megatron_optimizer(env.OptimizerConfig(
+        optimizer=kind, lr=1e-3, min_lr=1e-5, weight_decay=0.1, bf16=True, params_dtype=torch.bfloat16, use_distributed_optimizer=False), [wrapped])
+    scheduler = env.OptimizerParamScheduler(
+        optimizer, init_lr=0.0, max_lr=1e-3, min_lr=1e-5, lr_warmup_steps=0, lr_decay_steps=1000, lr_decay_style="linear", start_wd=0.1, end_wd=0.1,
+        wd_incr_steps=1000, wd_incr_style="constant")
+    begin(optimizer)
+    mcore_write.fill_model(model, config, parameters, layout)
+    env.use_args(args_of(config, layout, root, ITERATION, optimizer=kind))
+    env.training_checkpointing.save_checkpoint(ITERATION, [wrapped], optimizer, scheduler, 0)
+
+
+def save_zeros(root, config, parameters, kind):
+    root = pathlib.Path(root)
+    root.mkdir(parents=True)
+    env.run_ranks(1, save_zeros_rank, root, config, parameters, env.Layout(1, 1), kind)
+
+
 # --- consumer ----------------------------------------------------------------------------------------------------------------
 def _rows(entry, vocabulary):
     leaf = env.leaves(entry)[0]

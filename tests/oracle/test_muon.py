@@ -78,6 +78,30 @@ def test_layer_wise_state_is_read(workshop, full, tmp_path):
     mcore_muon.check(tool.step_of(tmp_path / "m"), config, parameters, state, [AWAY])
 
 
+def test_split_state_is_read_and_its_buckets_are_refused(workshop, full, tmp_path):
+    """Matrices by rank with Muon, the rest with a distributed optimizer: two names for the masters in one checkpoint; or, as Megatron saves by default, flat buckets
+    and `chained_N.` before every key of the optimizer."""
+    _, config, parameters, state = full
+    layout, words = env.Layout(2, 1, dp=2), ["--hf-template", workshop.hf("qwen3")[0]]
+    keys = mcore_muon.keys_of(mcore_muon.save_split(tmp_path / "run", config, parameters, state, layout, fully=True))
+    assert any(key.startswith("optimizer.state.param.") for key in keys) and any(key.startswith("optimizer.state.fp32_param.") for key in keys)
+    tool.convert(tmp_path / "run", tmp_path / "full", "--to", "full-state", "--require-optim", *words)
+    assert_same(full_state.read(tmp_path / "full")[0], everything(parameters, state))
+    keys = mcore_muon.keys_of(mcore_muon.save_split(tmp_path / "flat", config, parameters, state, layout, fully=False))
+    assert any(key.startswith("chained_0.optimizer.state.momentum_buffer.") for key in keys)
+    tool.refused(tool.convert(tmp_path / "flat", tmp_path / "no", "--to", "full-state", *words, expect=3), "several optimizers, in flat buckets", "chained_1.", "--no-optim")
+    told = tool.convert(tmp_path / "flat", tmp_path / "weights", "--to", "full-state", "--no-optim", *words)
+    assert_same(full_state.read(tmp_path / "weights")[0], raw_of({f"param/{name}": tensor for name, tensor in parameters.items()}))
+    assert "left behind" in told or "left out" in told, told
+
+
+@pytest.mark.parametrize("kind, says", [("lion", ["no complete optimizer state", "exp_avg and exp_avg_sq"]), ("adaptive_muon", ["moment2_buffer", "no state of Adam or Muon"])])
+def test_states_of_other_optimizers_are_refused_by_name(workshop, tmp_path, kind, says):
+    config, parameters = models.parameters("qwen3")
+    mcore_muon.save_zeros(tmp_path / "run", config, parameters, kind)
+    tool.refused(tool.convert(tmp_path / "run", tmp_path / "no", "--to", "full-state", "--hf-template", workshop.hf("qwen3")[0], expect=3), *says, "--no-optim")
+
+
 def test_step_21_after_another_layout_and_back(workshop, tmp_path):
     config, parameters = models.parameters("qwen3")
     trained = mcore_muon.train(tmp_path / "run", config, parameters, HOME)
