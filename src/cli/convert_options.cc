@@ -179,6 +179,7 @@ Status FillState(const Request& request, ConvertOptions* options) {
   const auto convention = [](std::string_view name, const std::string& text) { return ParseChoice(name, text, "ema sum"); };
   CROSSDOCK_RETURN_IF_ERROR(Get(request, "muon-momentum", convention, &options->muon_momentum));
   CROSSDOCK_RETURN_IF_ERROR(Get(request, "compression", [](std::string_view name, const std::string& text) { return ParseCompression(name, text); }, &options->zstd_level));
+  options->no_commit_marker = request.Flag("no-commit-marker");
   options->no_optim = request.Flag("no-optim");
   options->no_rng = request.Flag("no-rng");
   options->require_optim = request.Flag("require-optim");

@@ -70,6 +70,7 @@ constexpr std::array kTable = {
     One("scan-axis", "param-scan-axis", "N", kConverting, "MaxText: the axis of scanned layers; default 1, of a source what its shapes say"),
     One("opt-type", "", "adamw|adam_pax|muon", kConverting, "MaxText: whose optimizer state is written; default adamw, muon where the source is"),
     One("compression", "", "none|zstd[:LEVEL]", kConverting, "MaxText: how chunks are stored; default zstd:1"),
+    Flag("no-commit-marker", "", kConverting, "MaxText: leave out commit_success.txt, by which trees in buckets are known to be whole"),
     // What is carried, and how.
     One("dtype", "torch-dtype params-dtype export-dtype", "bf16|fp16|fp32", kConverting, "cast parameters; default: keep"),
     Flag("bf16", "", kConverting, ""),
@@ -128,7 +129,6 @@ constexpr std::array kTable = {
     Later("fp8-only", "", Arity::kOne, ""),
     Later("scale-fmt", "", Arity::kOne, ""),
     Later("check-tp", "", Arity::kOne, ""),
-    Later("no-commit-marker", "", Arity::kFlag, "false"),
 };
 
 constexpr std::array kCommands = {

@@ -185,6 +185,7 @@ Status CheckApplies(const Source& source, Kind to, const ConvertOptions& options
   if (scans == nullptr && options.opt_type && !options.opt_type->starts_with("adam")) scans = "`--opt-type`";
   if (scans == nullptr && options.opt_type == "adam_pax") scans = "`--opt-type`";
   if (scans == nullptr && options.zstd_level.value_or(0) > 0) scans = "`--compression`";
+  if (scans == nullptr && options.no_commit_marker) scans = "`--no-commit-marker`";
   if (scans != nullptr && !maxtext) {
     return MakeError(ErrorCode::kUsage, fmt::format("{} means nothing for a target of format `{}`", scans, formats::KindName(to)))
         .WithHint("leave it out, or write with `--to maxtext`");
@@ -439,6 +440,7 @@ Result<Target> PrepareTarget(const Source& source, const ConvertOptions& options
   target.unit = target.state.unit_name.empty() ? options.target : io::JoinPath(options.target, target.state.unit_name);
 
   Catalog& catalog = target.state.catalog;
+  if (options.no_commit_marker) catalog.objects["orbax"].Set("commit_marker", Value(false));
   if (target.kind == Kind::kMegatron) {
     target.writer = formats::MakeDcpWriter();
   } else if (target.kind == Kind::kMegatronLegacy) {

@@ -241,7 +241,7 @@ def test_orbax_restores_what_we_wrote(tmp_path, original, form):
     kinds = {type(leaf) for leaf in jax.tree.leaves(bare)}
     assert (np.ndarray in kinds) == (form == "numpy")
     assert_same(bytes_of(v1.load(step, checkpointable_name="items")), wanted)
-    # Into a target on eight devices, as a trainer does.
+    # Into a target on eight devices, as a trainer does (case B83; the source was saved on four).
     target = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), on_devices(value, 8))
     placed = restore_v0(step, target, ocp.checkpoint_utils.construct_restore_args(target))
     assert_same(bytes_of(placed), wanted)

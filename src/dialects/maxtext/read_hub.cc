@@ -46,7 +46,7 @@ class Claims {
     }
     for (const DialectTensor& tensor : binding_.tensors) {
       const auto bias = biases_.find(tensor.name);
-      CROSSDOCK_RETURN_IF_ERROR(bias == biases_.end() ? One(tensor) : Bias(tensor, *bias->second, left_out));
+      CROSSDOCK_RETURN_IF_ERROR(bias == biases_.end() ? One(tensor, left_out) : Bias(tensor, *bias->second, left_out));
     }
     CROSSDOCK_RETURN_IF_ERROR(JoinAll());
     if (!options.allow_missing_tensors) CROSSDOCK_RETURN_IF_ERROR(ReportMissing());
@@ -120,14 +120,25 @@ class Claims {
     return expr::Simplify(placed);
   }
 
-  Status One(const DialectTensor& tensor) {
+  /// Rows beyond the vocabulary: their content proves nothing, for training moves padding too.
+  void TellPadding(const DialectTensor& tensor, const Entry& entry, std::vector<LeftOut>* left_out) const {
+    const int axis = VocabularyAxis(tensor.name);
+    if (axis < 0 || entry.shape == tensor.shape) return;
+    const std::int64_t rows = entry.shape[static_cast<std::size_t>(axis)] - tensor.shape[static_cast<std::size_t>(axis)];
+    left_out->push_back({entry.name, fmt::format("{} rows beyond the model's vocabulary of {}", rows, tensor.shape[static_cast<std::size_t>(axis)]), 1,
+                         rows * (CheckedCount(entry.shape) / entry.shape[static_cast<std::size_t>(axis)]) * ElementSize(entry.dtype)});
+  }
+
+  Status One(const DialectTensor& tensor, std::vector<LeftOut>* left_out) {
     const auto stored = inventory_.tensors.find(tensor.name);
     if (stored == inventory_.tensors.end() || stored->second[0] < 0) missing_.push_back(tensor.name);
     if (stored == inventory_.tensors.end()) return OkStatus();
     claimed_.insert(tensor.name);
     for (const Slot slot : kAllSlots) {
       const std::int32_t index = stored->second[static_cast<std::size_t>(slot)];
-      if (index >= 0) CROSSDOCK_RETURN_IF_ERROR(Take(tensor, slot, index));
+      if (index < 0) continue;
+      CROSSDOCK_RETURN_IF_ERROR(Take(tensor, slot, index));
+      if (slot == Slot::kParam) TellPadding(tensor, EntryAt(index), left_out);
     }
     const auto has = [&](Slot slot) { return stored->second[static_cast<std::size_t>(slot)] >= 0; };
     if (has_state_ && !(has(Slot::kAdamMu) && has(Slot::kAdamNu)) && !has(Slot::kMuonMu)) without_state_.push_back(tensor.name);

@@ -5,7 +5,7 @@
 /// where the stored bytes are its elements, else kEncoded. `root` is the step's directory, or that of a flat checkpoint; `step` its number.
 /// objects["tree"]: the tree (tree.h); objects["custom_metadata"]: that of `_CHECKPOINT_METADATA`, absent when there is none;
 /// objects["orbax"]: Dict {"item", "handler" (class path of the item), "ocdbt", "zarr3"}: as found, or as it is to be written; to be
-/// written also "zstd_level": 0 or absent, chunks as they are; 1 to 22: each chunk one zstd frame (kEncoded, see formats/format.h).
+/// written also "commit_marker" (absent: true) and "zstd_level": 0 or absent, chunks as they are; 1 to 22: each chunk one zstd frame (kEncoded, see formats/format.h).
 /// objects["scalars"]: counters by value (scalars.h); "hf/config.json" and the side files of `hf/` in the step.
 /// A writer takes the same from the target's catalog (objects["orbax"] or any member of it may be absent: "items", v0's handler, true,
 /// true) and leaves `step` to whoever names the directory. Chunks of zeros are stored too.

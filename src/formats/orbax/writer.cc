@@ -108,6 +108,7 @@ class OrbaxWriter final : public CheckpointWriter {
     handler_ = about.GetString("handler").value_or(std::string(kPyTreeHandler));
     ocdbt_ = about.GetBool("ocdbt").value_or(true);
     zarr3_ = about.GetBool("zarr3").value_or(true);
+    commit_marker_ = about.GetBool("commit_marker").value_or(true);
     zstd_level_ = static_cast<int>(about.GetInt("zstd_level").value_or(0));
     if (zstd_level_ < 0 || zstd_level_ > kHighestZstdLevel) {
       return MakeError(ErrorCode::kUsage, "zstd has no such level").WithExpected(fmt::format("1 to {}", kHighestZstdLevel)).WithFound(std::to_string(zstd_level_));
@@ -254,10 +255,10 @@ class OrbaxWriter final : public CheckpointWriter {
     add(InItem("_sharding"), ShardingJson(rows));
     add(InItem("_strings.json"), StringsJson(rows));
     add(InItem("array_metadatas/process_0"), ArrayMetadatasJson(rows, shape_of));
-    if (!item_.empty()) add(InItem("commit_success.txt"), std::string(kCommit));
+    if (!item_.empty() && commit_marker_) add(InItem("commit_success.txt"), std::string(kCommit));
     const auto custom = catalog.objects.find("custom_metadata");
     add("_CHECKPOINT_METADATA", StepJson(item_, handler_, custom == catalog.objects.end() ? Value::MakeDict() : custom->second));
-    add("commit_success.txt", std::string(kCommit));
+    if (commit_marker_) add("commit_success.txt", std::string(kCommit));
     return out;
   }
 
@@ -345,6 +346,7 @@ class OrbaxWriter final : public CheckpointWriter {
   std::string item_, handler_, name_seed_;
   bool ocdbt_ = true;
   bool zarr3_ = true;
+  bool commit_marker_ = true;
   int zstd_level_ = 0;                   ///< 0: chunks are stored as they are
   std::vector<Constant> constants_;      ///< sorted by name
   std::int64_t metadata_bytes_ = 0;

@@ -50,7 +50,7 @@ std::string Said(const ConvertOptions& o) {
   out += fmt::format("{}|{}|{}|{}|{} {}|{}|", o.consumer, number(o.iteration), o.release, o.params_from, number(o.vocab_divisor), number(o.padded_vocab),
                      o.receipt.value_or("-"));
   out += fmt::format("{}|{}|{}|{}|{} {} {} {} {}", o.emit_manifest.value_or("-"), o.manifest_only, o.tokenizer.value_or("-"), o.allow, l.ep, l.etp, l.encoder_tp, o.mtp, o.experts);
-  out += fmt::format("|{} {} {} {} {}", number(o.scan_layers), number(o.scan_axis), o.opt_type.value_or("-"), o.zstd_level.value_or(-1), o.muon_momentum);
+  out += fmt::format("|{} {} {} {} {} {}", number(o.scan_layers), number(o.scan_axis), o.opt_type.value_or("-"), o.zstd_level.value_or(-1), o.muon_momentum, o.no_commit_marker);
   return out;
 }
 

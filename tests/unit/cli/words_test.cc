@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(
         Spelling{"ValueWithEquals", {"--set", "lr=1e-4"}, {"--set=lr=1e-4"}},
         Spelling{"NegativeValue", {"--threads", "-1"}, {"--threads=-1"}},
         Spelling{"NoLoadOptim", {"--no-load-optim"}, {"--no-optim=true"}},
-        Spelling{"OffValuesOfLaterOptions", {"--fp8-strategy", "none", "--no-commit-marker=false", "--fp8=false"}, {}},
+        Spelling{"OffValuesOfLaterOptions", {"--fp8-strategy", "none", "--fp8=false"}, {}},
         Spelling{"MaxTextWords", {"model_name=qwen3", "base_output_directory=out", "save_dtype=bf16"},
                  {"--family=qwen3", "--target=out", "--dtype=bf16"}}),
     [](const auto& row) { return std::string(row.param.name); });

@@ -44,6 +44,16 @@ TEST(TaskQueue, GivesOneWorkerTheOrderOfThePlan) {
   EXPECT_THAT(order, ElementsAre(0, 2, 3, 4, 5, 6));
 }
 
+TEST(TaskQueue, KeepsTheOrderOfThePlanWherePlacesFollowFromIt) {
+  QueueJob job({0, 0, 1, 0, 2, 1});
+  TaskQueue queue(job.plan, job.target, job.done, true);
+  for (const std::int64_t task : {0, 1, 2, 3}) EXPECT_EQ(queue.Take(), task);
+  queue.Finish(2);
+  EXPECT_EQ(queue.Take(), 4);
+  EXPECT_EQ(queue.Take(), 5);
+  EXPECT_EQ(queue.Take(), std::nullopt);
+}
+
 TEST(TaskQueue, PrefersFilesThatNobodyWrites) {
   QueueJob job({0, 0, 0, 1, 1, 2});
   TaskQueue queue(job.plan, job.target, job.done);

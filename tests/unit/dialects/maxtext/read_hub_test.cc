@@ -144,6 +144,9 @@ TEST(ReadHub, CutsAPaddedVocabulary) {
       EXPECT_EQ(tensor.shape, (Shape{250, 64})) << tensor.name;
     }
   }
+  std::vector<std::string> told;
+  for (const LeftOut& item : hub.left_out) told.push_back(item.name + ": " + item.reason);
+  EXPECT_THAT(told, Contains("params.params.token_embedder.embedding: 6 rows beyond the model's vocabulary of 250"));
 }
 
 TEST(ReadHub, GetsBackWhatAConversionLeftInTheMetadata) {

@@ -84,6 +84,21 @@ TEST(OrbaxWriter, CompressedChunksAreReadAsTheyWere) {
   EXPECT_THAT(MakeOrbaxWriter()->LayOut(std::move(high)), IsError(ErrorCode::kUsage, HasSubstr("zstd has no such level")));
 }
 
+TEST(OrbaxWriter, TheMarkerMayBeLeftOut) {
+  for (const bool marker : {true, false}) {
+    io::MemoryStorage storage;
+    ASSERT_THAT(storage.MakeDir("/7"), IsOk());
+    Catalog target = Target();
+    if (!marker) target.objects["orbax"] = *ParseJson(R"({"commit_marker": false})");
+    const auto writer = MakeOrbaxWriter();
+    ASSERT_OK_AND_ASSIGN(const Placement placement, writer->LayOut(std::move(target)));
+    ASSERT_THAT(writer->WriteMetadata(placement.catalog, storage, "/7"), IsOk());
+    const auto files = storage.Files("/7");
+    EXPECT_EQ(files.contains("commit_success.txt"), marker);
+    EXPECT_EQ(files.contains("items/commit_success.txt"), marker);
+  }
+}
+
 TEST(OrbaxWriter, EqualCheckpointsHaveEqualBytes) {
   std::map<std::string, std::string> files[2];
   for (auto& out : files) {
