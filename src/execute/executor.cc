@@ -126,12 +126,13 @@ class Execution {
  public:
   Execution(const plan::Plan& plan, io::Storage& source_storage, const formats::CheckpointReader& source,
             io::Storage& target_storage, std::string staging_dir, const formats::Placement& placement,
-            std::vector<formats::Frame> frames, const formats::CheckpointWriter& writer, const ExecuteOptions& options)
+            std::vector<formats::Frame> frames, const formats::CheckpointWriter& writer, const ExecuteOptions& options, Fp8Kernels fp8)
       : plan_(plan),
         storage_(target_storage),
         dir_(std::move(staging_dir)),
         frames_(std::move(frames)),
         options_(options),
+        fp8_(std::move(fp8)),
         kinds_{placement.wants_crc32, options.digests},
         done_(plan.tasks.size(), false),
         places_(plan, placement.catalog),
@@ -150,7 +151,7 @@ class Execution {
             sources_, targets_,
             places_,  sums_,    progress_,
             buffers_, [this] { return failed_.load(std::memory_order_relaxed) || options_.stop.stop_requested(); },
-            options.allow_nonfinite, overflows_} {}
+            fp8_, options.allow_nonfinite, overflows_, nonfinite_} {}
 
   Result<ExecuteReport> Run();
 
@@ -168,14 +169,16 @@ class Execution {
   Status RunTask(TaskRunner& runner, std::int64_t index);
   Status Flush(const std::vector<DoneTask>& batch);
   Status FlushIfDue();
-  void Fail(std::int64_t task, Error error);
-  Status Outcome();
+  void Fail(std::int64_t task, Error error, bool nonfinite);
+  Status Outcome(TaskRunner& runner);
+  Result<NonFiniteFound> CountNonFinite(TaskRunner& runner, std::int64_t of_task);
 
   const plan::Plan& plan_;
   io::Storage& storage_;
   const std::string dir_;
   std::vector<formats::Frame> frames_;  ///< empty once they are written
   const ExecuteOptions& options_;
+  const Fp8Kernels fp8_;
   const SumKinds kinds_;
   std::vector<bool> done_;  ///< written before the workers start, read by them
   EncodedPlaces places_;
@@ -190,12 +193,14 @@ class Execution {
   std::optional<TaskQueue> queue_;
   std::atomic<bool> failed_ = false;
   std::atomic<std::int64_t> overflows_ = 0;
+  std::atomic<std::int64_t> nonfinite_ = 0;
   const SharedWork shared_;
   ExecuteReport report_;
   std::optional<Journal> journal_;
 
   std::mutex mutex_;  ///< guards what follows
   std::optional<std::pair<std::int64_t, Error>> error_;
+  bool error_is_nonfinite_ = false;
   std::vector<DoneTask> pending_;  ///< done, not yet durable
   std::int64_t pending_bytes_ = 0;
   Clock::time_point last_flush_ = Clock::now();
@@ -219,6 +224,7 @@ Result<ExecuteReport> Execution::Run() {
   report_.bytes_written = targets_.bytes_written();
   report_.peak_buffer_bytes = buffers_.peak_bytes() + workers_ * places_.largest_task();
   report_.overflows = overflows_.load();
+  report_.nonfinite = nonfinite_.load();
   report_.digests = sums_.EntryDigests();
   return std::move(report_);
 }
@@ -351,7 +357,7 @@ Status Execution::RunWorkers() {
     for (std::size_t i = 1; i < runners.size(); ++i) threads.emplace_back([this, &runners, i] { Work(runners[i]); });
     Work(runners[0]);
   }
-  return Outcome();
+  return Outcome(runners[0]);
 }
 
 void Execution::Work(TaskRunner& runner) {
@@ -360,7 +366,7 @@ void Execution::Work(TaskRunner& runner) {
     if (!index) return;
     auto ran = RunTask(runner, *index);
     queue_->Finish(*index);
-    if (!ran) Fail(*index, std::move(ran).error());
+    if (!ran) Fail(*index, std::move(ran).error(), runner.refused_nonfinite());
   }
 }
 
@@ -402,15 +408,44 @@ Status Execution::Flush(const std::vector<DoneTask>& batch) {
   return journal_->Append(batch);
 }
 
-void Execution::Fail(std::int64_t task, Error error) {
+void Execution::Fail(std::int64_t task, Error error, bool nonfinite) {
   // Those that stop because another failed, or because the caller wants it, have nothing to tell.
   if (error.code == ErrorCode::kCancelled) return;
   const std::lock_guard lock(mutex_);
-  if (!error_ || task < error_->first) error_ = {task, std::move(error)};
+  if (!error_ || task < error_->first) {
+    error_ = {task, std::move(error)};
+    error_is_nonfinite_ = nonfinite;
+  }
   failed_ = true;
 }
 
-Status Execution::Outcome() {
+/// Over all tasks of the tensor that a task makes.
+Result<NonFiniteFound> Execution::CountNonFinite(TaskRunner& runner, std::int64_t of_task) {
+  const auto entry_of = [](const plan::Task& task) { return task.outputs[static_cast<std::size_t>(task.quantize->q_output)].entry; };
+  const std::int32_t entry = entry_of(plan_.tasks[static_cast<std::size_t>(of_task)]);
+  NonFiniteFound all;
+  for (std::size_t i = 0; i < plan_.tasks.size(); ++i) {
+    const plan::Task& task = plan_.tasks[i];
+    if (!task.quantize || entry_of(task) != entry) continue;
+    sources_.Expect(task);
+    CROSSDOCK_ASSIGN_OR_RETURN(const NonFiniteFound found, runner.CountNonFinite(static_cast<std::int64_t>(i)));
+    CROSSDOCK_RETURN_IF_ERROR(sources_.Release(task));
+    if (found.count == 0) continue;
+    all.first = all.count == 0 ? found.first : std::min(all.first, found.first);
+    all.count += found.count;
+  }
+  return all;
+}
+
+/// The workers are gone. Where one of them refused a value that is not finite, the whole tensor is looked through: whoever mends it
+/// wants to know how much of it is broken.
+Status Execution::Outcome(TaskRunner& runner) {
+  if (error_ && error_is_nonfinite_) {
+    failed_ = false;  // for this one look
+    const Result<NonFiniteFound> all = CountNonFinite(runner, error_->first);
+    failed_ = true;
+    if (all) return NonFiniteError(shared_, plan_.tasks[static_cast<std::size_t>(error_->first)], *all);
+  }
   if (error_) return std::move(error_->second);
   if (!options_.stop.stop_requested()) return OkStatus();
   return MakeError(ErrorCode::kCancelled, "interrupted").WithHint("run the same command with --resume to go on");
@@ -438,8 +473,13 @@ Result<ExecuteReport> Execute(const plan::Plan& plan, io::Storage& source_storag
                               const std::string& staging_dir, const formats::Placement& placement,
                               std::vector<formats::Frame> frames, const formats::CheckpointWriter& writer,
                               const ExecuteOptions& options) {
+  Fp8Kernels fp8;
+  if (options.cuda) {
+    CROSSDOCK_ASSIGN_OR_RETURN(quantize::CudaDevice device, quantize::CudaDevice::Open());
+    fp8 = Fp8Kernels(std::move(device));
+  }
   Execution execution(plan, source_storage, source, target_storage, staging_dir, placement, std::move(frames), writer,
-                      options);
+                      options, std::move(fp8));
   return execution.Run();
 }
 

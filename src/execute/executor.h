@@ -32,7 +32,8 @@ struct ExecuteOptions {
   int threads = 1;
   std::int64_t memory = std::int64_t{512} << 20U;
   bool digests = false;                              ///< compute ExecuteReport::digests (receipts)
-  bool allow_nonfinite = false;                      ///< else a value that a cast makes infinite is kUnsupported
+  bool allow_nonfinite = false;                      ///< else kUnsupported: a value that a cast makes infinite, or is quantized and not finite
+  bool cuda = false;                                 ///< quantize on a CUDA device; kUnsupported where there is none
   bool resume = false;                               ///< a journal in the staging directory says which tasks are done
   /// What was asked for, in words without tabs or newlines; the journal keeps them, and another request is told by them.
   std::vector<std::string> request;
@@ -52,6 +53,7 @@ struct ExecuteReport {
   std::int64_t bytes_written = 0;
   std::int64_t peak_buffer_bytes = 0;  ///< of all tasks' buffers together; at most ExecuteOptions::memory
   std::int64_t overflows = 0;          ///< values that a cast made infinite, in the tasks of this run
+  std::int64_t nonfinite = 0;          ///< values that were quantized though they are not finite, likewise
   std::int64_t tasks_resumed = 0;      ///< taken over from the journal
   std::vector<std::string> notices;    ///< e.g. that a journal could not be used and the run started over
   std::vector<EncodedChunk> encoded;   ///< where encoded chunks lie; empty where none are

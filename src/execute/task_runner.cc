@@ -10,7 +10,6 @@
 #include "base/checked_math.h"
 #include "execute/box_runs.h"
 #include "execute/move.h"
-#include "quantize/block.h"
 #include "quantize/dequantize.h"
 
 namespace crossdock::execute {
@@ -36,6 +35,26 @@ BoxRuns RunsOf(const SharedWork& shared, const plan::Output& output) {
   const Entry& entry = TargetEntry(shared, output);
   const Chunk& chunk = entry.chunks[static_cast<std::size_t>(output.chunk)];
   return {chunk.box.sizes, output.box, ElementSize(entry.dtype)};
+}
+
+const plan::Output& ValuesOf(const plan::Task& task) { return task.outputs[static_cast<std::size_t>(task.quantize->q_output)]; }
+const plan::Output& ScalesOf(const plan::Task& task) { return task.outputs[static_cast<std::size_t>(task.quantize->s_output)]; }
+
+/// What a kernel met in the rows of a task, in the places of the tensor.
+NonFiniteFound InTensor(const SharedWork& shared, const plan::Task& task, const quantize::NonFinite& met) {
+  if (met.count == 0) return {};
+  const plan::Output& values = ValuesOf(task);
+  const Entry& entry = TargetEntry(shared, values);
+  const Box& chunk = entry.chunks[static_cast<std::size_t>(values.chunk)].box;
+  const std::int64_t row = chunk.offsets[0] + values.box.offsets[0] + met.first / task.quantize->cols;
+  const std::int64_t col = chunk.offsets[1] + values.box.offsets[1] + met.first % task.quantize->cols;
+  return {met.count, row * entry.shape[1] + col};
+}
+
+void JoinFound(NonFiniteFound* all, const NonFiniteFound& part) {
+  if (part.count == 0) return;
+  all->first = all->count == 0 ? part.first : std::min(all->first, part.first);
+  all->count += part.count;
 }
 
 }  // namespace
@@ -70,8 +89,13 @@ Result<DoneTask> TaskRunner::Run(std::int64_t index) {
   const plan::Task& task = shared_->plan.tasks[static_cast<std::size_t>(index)];
   DoneTask done;
   done.task = index;
-  CROSSDOCK_ASSIGN_OR_RETURN(auto places, PlaceReads(task, shared_->source));
-  for (std::size_t i = 0; i < places.size(); ++i) places[i].file = shared_->sources.PlaceOf(task.reads[i]);
+  refused_nonfinite_ = false;
+  if (task.quantize && !task.quantize->bands.empty()) {
+    CROSSDOCK_RETURN_IF_ERROR(RunBands(task, done));
+    buffer_ = {};
+    return done;
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const auto places, Places(task));
   std::vector<std::optional<std::vector<Segment>>> segments(task.outputs.size());
   std::vector<bool> streamed(task.outputs.size(), false);
   bool all_streamed = true;
@@ -82,7 +106,11 @@ Result<DoneTask> TaskRunner::Run(std::int64_t index) {
   }
   if (!all_streamed) {
     CROSSDOCK_ASSIGN_OR_RETURN(buffer_, shared_->buffers.Take(task.buffer_bytes, shared_->stopped));
-    CROSSDOCK_RETURN_IF_ERROR(RunMoves(task, places, streamed));
+    CROSSDOCK_RETURN_IF_ERROR(Load(task, places, streamed));
+    if (task.quantize) {
+      CROSSDOCK_ASSIGN_OR_RETURN(const NonFiniteFound found, Quantize(task));
+      CROSSDOCK_RETURN_IF_ERROR(CheckFinite(task, found));
+    }
   }
   std::vector<std::string> encoded;
   for (std::size_t i = 0; i < task.outputs.size(); ++i) {
@@ -127,8 +155,96 @@ Status TaskRunner::WriteEncoded(const plan::Task& task, std::span<const std::str
   return OkStatus();
 }
 
-Status TaskRunner::RunMoves(const plan::Task& task, std::span<const ReadPlace> places,
-                            const std::vector<bool>& streamed) {
+Result<std::vector<ReadPlace>> TaskRunner::Places(const plan::Task& task) const {
+  CROSSDOCK_ASSIGN_OR_RETURN(std::vector<ReadPlace> places, PlaceReads(task, shared_->source));
+  for (std::size_t i = 0; i < places.size(); ++i) places[i].file = shared_->sources.PlaceOf(task.reads[i]);
+  return places;
+}
+
+Status TaskRunner::LoadScratch(const plan::Task& task) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const auto places, Places(task));
+  return Load(task, places, std::vector<bool>(task.outputs.size(), false));
+}
+
+Result<NonFiniteFound> TaskRunner::Quantize(const plan::Task& task) {
+  const plan::Quantize& step = *task.quantize;
+  CROSSDOCK_ASSIGN_OR_RETURN(const quantize::NonFinite met,
+                             shared_->fp8.QuantizeBlocks(step, buffer_.data() + step.scratch_offset, buffer_.data() + ValuesOf(task).buffer_offset,
+                                                         reinterpret_cast<float*>(buffer_.data() + ScalesOf(task).buffer_offset)));
+  return InTensor(*shared_, task, met);
+}
+
+Status TaskRunner::CheckFinite(const plan::Task& task, const NonFiniteFound& found) {
+  if (found.count == 0) return OkStatus();
+  if (shared_->allow_nonfinite) {
+    shared_->nonfinite.fetch_add(found.count, std::memory_order_relaxed);
+    return OkStatus();
+  }
+  refused_nonfinite_ = true;
+  return NonFiniteError(*shared_, task, found);
+}
+
+Result<float> TaskRunner::AmaxOfBands(const plan::Task& task, NonFiniteFound* found) {
+  float amax = 0.0F;
+  for (const plan::Task& band : task.quantize->bands) {
+    CROSSDOCK_RETURN_IF_ERROR(LoadScratch(band));
+    const plan::Quantize& step = *band.quantize;
+    quantize::NonFinite met{};
+    CROSSDOCK_ASSIGN_OR_RETURN(const float one, shared_->fp8.AmaxOf(step, buffer_.data() + step.scratch_offset, &met));
+    amax = quantize::Larger(amax, one);
+    JoinFound(found, InTensor(*shared_, band, met));
+  }
+  return amax;
+}
+
+/// One scale for a tensor that does not fit: its largest value is found first, by reading it all.
+Status TaskRunner::RunBands(const plan::Task& task, DoneTask& done) {
+  CROSSDOCK_ASSIGN_OR_RETURN(buffer_, shared_->buffers.Take(task.buffer_bytes, shared_->stopped));
+  NonFiniteFound found;
+  read_again_ = true;
+  const Result<float> amax = AmaxOfBands(task, &found);
+  read_again_ = false;
+  if (!amax) return amax.error();
+  CROSSDOCK_RETURN_IF_ERROR(CheckFinite(task, found));
+  const float scale = Fp8Kernels::ScaleOf(*task.quantize, *amax);
+  PieceSum values;
+  for (const plan::Task& band : task.quantize->bands) {
+    CROSSDOCK_RETURN_IF_ERROR(LoadScratch(band));
+    const plan::Quantize& step = *band.quantize;
+    const plan::Output& output = ValuesOf(band);
+    std::byte* q = buffer_.data() + output.buffer_offset;
+    CROSSDOCK_RETURN_IF_ERROR(shared_->fp8.QuantizeWithScale(step, buffer_.data() + step.scratch_offset, scale, q));
+    const std::int64_t begin = RunsOf(*shared_, output).offset();  // whole rows: one run
+    for (std::int64_t at = 0; at < output.bytes; at += kSliceBytes) {
+      CROSSDOCK_RETURN_IF_ERROR(CheckStopped());
+      const auto n = static_cast<std::size_t>(std::min(kSliceBytes, output.bytes - at));
+      CROSSDOCK_RETURN_IF_ERROR(WriteSlice(ValuesOf(task), begin + at, {q + at, n}, values));
+    }
+  }
+  PieceSum scales;
+  const std::span<const float> one(&scale, 1);
+  CROSSDOCK_RETURN_IF_ERROR(WriteSlice(ScalesOf(task), 0, std::as_bytes(one), scales));
+  if (shared_->sums.kinds().any()) done.sums = {values, scales};
+  return OkStatus();
+}
+
+Result<NonFiniteFound> TaskRunner::CountNonFinite(std::int64_t index) {
+  const plan::Task& task = shared_->plan.tasks[static_cast<std::size_t>(index)];
+  CROSSDOCK_CHECK(task.quantize != nullptr);
+  buffer_ = {};
+  CROSSDOCK_ASSIGN_OR_RETURN(buffer_, shared_->buffers.Take(task.buffer_bytes, shared_->stopped));
+  NonFiniteFound found;
+  if (!task.quantize->bands.empty()) {
+    CROSSDOCK_RETURN_IF_ERROR(AmaxOfBands(task, &found));
+  } else {
+    CROSSDOCK_RETURN_IF_ERROR(LoadScratch(task));
+    CROSSDOCK_ASSIGN_OR_RETURN(found, Quantize(task));
+  }
+  buffer_ = {};
+  return found;
+}
+
+Status TaskRunner::Load(const plan::Task& task, std::span<const ReadPlace> places, const std::vector<bool>& streamed) {
   const auto wanted = [&](const plan::Move& move) {
     return task.quantize || !streamed[static_cast<std::size_t>(move.output)];
   };
@@ -159,14 +275,6 @@ Status TaskRunner::RunMoves(const plan::Task& task, std::span<const ReadPlace> p
         buffer_.data() + (task.quantize ? task.quantize->scratch_offset
                                         : task.outputs[static_cast<std::size_t>(move.output)].buffer_offset);
     CROSSDOCK_RETURN_IF_ERROR(CheckOverflows(task, move, move.to, RunMove(move, from, to)));
-  }
-  if (task.quantize) {
-    const plan::Quantize& q = *task.quantize;
-    const plan::Output& values = task.outputs[static_cast<std::size_t>(q.q_output)];
-    const plan::Output& scales = task.outputs[static_cast<std::size_t>(q.s_output)];
-    const quantize::Fp8Rule rule{q.block.rows, q.block.cols};
-    quantize::QuantizeBlocks(buffer_.data() + q.scratch_offset, q.dtype, q.rows, q.cols, rule, buffer_.data() + values.buffer_offset,
-                             reinterpret_cast<float*>(buffer_.data() + scales.buffer_offset));
   }
   return OkStatus();
 }
@@ -213,7 +321,7 @@ Status TaskRunner::ReadBox(const plan::Read& read, const ReadPlace& place) {
         CROSSDOCK_RETURN_IF_ERROR(
             shared_->sources.ReadAt(place.file, place.offset + start + at, {to + at, static_cast<std::size_t>(n)}));
       }
-      shared_->sources.Drop(place.file, place.offset + start, runs.length());
+      if (!read_again_) shared_->sources.Drop(place.file, place.offset + start, runs.length());
       to += runs.length();
       runs.Next();
       continue;
@@ -294,6 +402,16 @@ Status TaskRunner::WriteSlice(const plan::Output& output, std::int64_t chunk_off
   CROSSDOCK_RETURN_IF_ERROR(shared_->targets.WriteAt(chunk.file, chunk.bytes.offset + chunk_offset, bytes));
   shared_->progress.Add(static_cast<std::int64_t>(bytes.size()), entry.name);
   return OkStatus();
+}
+
+Error NonFiniteError(const SharedWork& shared, const plan::Task& task, const NonFiniteFound& found) {
+  const Entry& entry = TargetEntry(shared, ValuesOf(task));
+  return MakeError(ErrorCode::kUnsupported, "values that are NaN or infinite cannot be quantized")
+      .WithTensor(entry.name)
+      .WithExpected("finite values")
+      .WithFound(fmt::format("{} that {} not, the first at [{}, {}]", found.count, found.count == 1 ? "is" : "are",
+                             found.first / entry.shape[1], found.first % entry.shape[1]))
+      .WithHint("mend the source, or keep the tensor as it is with `--fp8-skip`; `--allow nonfinite` writes NaN for them and what shares their scale");
 }
 
 std::size_t CountPieces(const SharedWork& shared, std::int64_t task) {

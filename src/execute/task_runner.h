@@ -12,6 +12,7 @@
 
 #include "execute/chunk_sums.h"
 #include "execute/encoded_places.h"
+#include "execute/fp8_step.h"
 #include "execute/journal.h"
 #include "execute/memory_budget.h"
 #include "execute/progress.h"
@@ -40,8 +41,16 @@ struct SharedWork {
   ProgressMeter& progress;
   BufferPool& buffers;
   std::function<bool()> stopped;
+  const Fp8Kernels& fp8;
   bool allow_nonfinite;
   std::atomic<std::int64_t>& overflows;  ///< values that became infinite, where that is allowed
+  std::atomic<std::int64_t>& nonfinite;  ///< values to be quantized that are not finite, where that is allowed
+};
+
+/// Elements of a target tensor that are NaN or infinite.
+struct NonFiniteFound {
+  std::int64_t count = 0;
+  std::int64_t first = -1;  ///< row-major, in the whole tensor
 };
 
 class TaskRunner {
@@ -50,11 +59,23 @@ class TaskRunner {
   /// The checksums of the pieces written, for the journal. kCancelled when `stopped` says so.
   [[nodiscard]] Result<DoneTask> Run(std::int64_t index);
 
+  /// True when the last Run refused values that are not finite.
+  [[nodiscard]] bool refused_nonfinite() const { return refused_nonfinite_; }
+  /// How many of them a task that quantizes meets; writes nothing. For the message, once a run has failed.
+  [[nodiscard]] Result<NonFiniteFound> CountNonFinite(std::int64_t index);
+
  private:
   TaskRunner(const SharedWork& shared, Buffer slice, Buffer scratch)
       : shared_(&shared), slice_(std::move(slice)), scratch_(std::move(scratch)) {}
-  [[nodiscard]] Status RunMoves(const plan::Task& task, std::span<const ReadPlace> places,
-                                const std::vector<bool>& streamed);
+  [[nodiscard]] Result<std::vector<ReadPlace>> Places(const plan::Task& task) const;
+  /// Reads what outputs that are not streamed (or the scratch) need, and moves it there.
+  [[nodiscard]] Status Load(const plan::Task& task, std::span<const ReadPlace> places, const std::vector<bool>& streamed);
+  /// The same for a task that quantizes.
+  [[nodiscard]] Status LoadScratch(const plan::Task& task);
+  [[nodiscard]] Result<NonFiniteFound> Quantize(const plan::Task& task);
+  [[nodiscard]] Status RunBands(const plan::Task& task, DoneTask& done);
+  [[nodiscard]] Result<float> AmaxOfBands(const plan::Task& task, NonFiniteFound* found);
+  [[nodiscard]] Status CheckFinite(const plan::Task& task, const NonFiniteFound& found);
   [[nodiscard]] Status RunDequantize(const plan::Task& task);
   [[nodiscard]] Status ReadBox(const plan::Read& read, const ReadPlace& place);
   [[nodiscard]] Status Stream(const plan::Output& output, std::span<const Segment> segments, DoneTask& done);
@@ -70,9 +91,14 @@ class TaskRunner {
 
   const SharedWork* shared_;
   BufferPool::Lease buffer_;  ///< while a task runs that cannot be streamed
+  bool read_again_ = false;   ///< what is read now will be read once more: it stays in the page cache
+  bool refused_nonfinite_ = false;
   Buffer slice_;
   Buffer scratch_;
 };
+
+/// The refusal of values that are not finite and were to be quantized.
+[[nodiscard]] Error NonFiniteError(const SharedWork& shared, const plan::Task& task, const NonFiniteFound& found);
 
 /// How many checksums a done task has: one for each contiguous run of its outputs.
 [[nodiscard]] std::size_t CountPieces(const SharedWork& shared, std::int64_t task);

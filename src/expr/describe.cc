@@ -30,6 +30,14 @@ std::string Over(std::string_view operation, const Node& node) {
   return fmt::format("{}({})", operation, Describe(node.inputs[0]));
 }
 
+/// "[128x128]", "[1x4096, ue8m0]", "[tensor, relax]".
+std::string DescribeFp8(const Fp8Format& format) {
+  std::string text = format.whole ? "[tensor" : fmt::format("[{}x{}", format.block.rows, format.block.cols);
+  if (format.scales == ScaleFormat::kUe8m0) text += ", ue8m0";
+  if (format.arithmetic == Arithmetic::kRelax) text += ", relax";
+  return text + "]";
+}
+
 std::string DescribeNode(const Node& node) {
   switch (node.op) {
     case Op::kLeaf:
@@ -53,9 +61,9 @@ std::string DescribeNode(const Node& node) {
     case Op::kOffset:
       return Over(fmt::format("offset[{}]", node.factor()), node);
     case Op::kQuantizeValues:
-      return Over(fmt::format("quantize[{}x{}]", node.block().rows, node.block().cols), node);
+      return Over("quantize" + DescribeFp8(node.fp8()), node);
     case Op::kQuantizeScales:
-      return Over(fmt::format("quantize_scales[{}x{}]", node.block().rows, node.block().cols), node);
+      return Over("quantize_scales" + DescribeFp8(node.fp8()), node);
     case Op::kDequantize:
       return fmt::format("dequantize[{}x{}]({}, {})", node.block().rows, node.block().cols, Describe(node.inputs[0]), Describe(node.inputs[1]));
     case Op::kDequantizeMxfp4:

@@ -58,17 +58,23 @@ bool ShowsPadding(const Expr& root) {
   return std::any_of(pieces.begin(), pieces.end(), [](const Piece& p) { return p.leaf < 0; });
 }
 
-Status CheckQuantizable(const Expr& in, const BlockFormat& block) {
+Status CheckQuantizable(const Expr& in, const Fp8Format& format) {
   CROSSDOCK_RETURN_IF_ERROR(CheckInput(in));
+  const BlockFormat& block = format.block;
   if (block.rows <= 0 || block.cols <= 0) {
     return MakeError(ErrorCode::kUsage, "a quantization block has no extent")
         .WithFound(std::to_string(block.rows) + " x " + std::to_string(block.cols));
   }
   const bool type_fits = in->dtype == DType::kBF16 || in->dtype == DType::kF16 || in->dtype == DType::kF32;
-  if (in->shape.size() == 2 && type_fits) return OkStatus();
-  return MakeError(ErrorCode::kUnsupported, "this tensor cannot be quantized by blocks")
-      .WithExpected("two axes of BF16, F16 or F32")
-      .WithFound(std::string(DTypeName(in->dtype)) + " " + ToString(in->shape));
+  if (in->shape.size() != 2 || !type_fits) {
+    return MakeError(ErrorCode::kUnsupported, "this tensor cannot be quantized")
+        .WithExpected("two axes of BF16, F16 or F32")
+        .WithFound(std::string(DTypeName(in->dtype)) + " " + ToString(in->shape));
+  }
+  if (!format.whole || (block.rows >= in->shape[0] && block.cols >= in->shape[1])) return OkStatus();
+  return MakeError(ErrorCode::kUsage, "one block is to hold a tensor that is larger")
+      .WithExpected("a block of " + ToString(in->shape))
+      .WithFound(std::to_string(block.rows) + " x " + std::to_string(block.cols));
 }
 
 /// CeilDiv without the overflow of a block size near the limit of the type.
@@ -256,20 +262,21 @@ Result<Expr> Offset(Expr in, double addend) {
   return Expr(std::move(node));
 }
 
-Result<Expr> QuantizeValues(Expr in, BlockFormat block) {
-  CROSSDOCK_RETURN_IF_ERROR(CheckQuantizable(in, block));
+Result<Expr> QuantizeValues(Expr in, Fp8Format format) {
+  CROSSDOCK_RETURN_IF_ERROR(CheckQuantizable(in, format));
   auto node = NodeOver(Op::kQuantizeValues, std::move(in));
   node->dtype = DType::kF8E4M3;
-  node->detail = block;
+  node->detail = format;
   return Expr(std::move(node));
 }
 
-Result<Expr> QuantizeScales(Expr in, BlockFormat block) {
-  CROSSDOCK_RETURN_IF_ERROR(CheckQuantizable(in, block));
+Result<Expr> QuantizeScales(Expr in, Fp8Format format) {
+  CROSSDOCK_RETURN_IF_ERROR(CheckQuantizable(in, format));
   auto node = NodeOver(Op::kQuantizeScales, std::move(in));
   node->dtype = DType::kF32;
-  node->shape = {BlocksOf(node->shape[0], block.rows), BlocksOf(node->shape[1], block.cols)};
-  node->detail = block;
+  const Shape grid = {BlocksOf(node->shape[0], format.block.rows), BlocksOf(node->shape[1], format.block.cols)};
+  node->shape = format.whole ? Shape{1} : grid;
+  node->detail = format;
   return Expr(std::move(node));
 }
 

@@ -43,7 +43,7 @@ enum class Op : std::uint8_t {
   kScale,
   kOffset,
   // compute, pairs
-  kQuantizeValues,  ///< inputs {w}: the q of blockwise quantization
+  kQuantizeValues,  ///< inputs {w}: the q of FP8 quantization
   kQuantizeScales,  ///< inputs {w}: the s that belongs to it
   kDequantize,       ///< inputs {q, s}, both leaves: see dequantize.h
   kDequantizeMxfp4,  ///< inputs {blocks, scales}, both leaves
@@ -52,11 +52,26 @@ enum class Op : std::uint8_t {
 class Node;
 using Expr = std::shared_ptr<const Node>;
 
-/// Blockwise FP8: q = round(w / s), s = amax(block) / max, s of shape ceil(n / block). F8_E4M3 and F32 scales.
+/// Elements of the last two axes that share a scale: ceil(n / block) of them on each.
 struct BlockFormat {
   std::int64_t rows = 128;
   std::int64_t cols = 128;
   bool operator==(const BlockFormat&) const = default;
+};
+
+/// What a scale may be: any positive F32, or a power of two that is not below the one of kFloat (stored as F32).
+enum class ScaleFormat : std::uint8_t { kFloat, kUe8m0 };
+/// kRelax rounds the quotient to the input's dtype before it is rounded to FP8, as one exporter does for whole tensors.
+enum class Arithmetic : std::uint8_t { kReference, kRelax };
+
+/// FP8: q = round(w / s) in F8_E4M3, s = amax(block) / 448 in F32. A row ("channel") is a block of 1 x cols, a whole tensor one of
+/// rows x cols. `whole`: one block holds the tensor, and s has the shape [1]; else s has the shape ceil(n / block).
+struct Fp8Format {
+  BlockFormat block;
+  bool whole = false;
+  ScaleFormat scales = ScaleFormat::kFloat;
+  Arithmetic arithmetic = Arithmetic::kReference;
+  bool operator==(const Fp8Format&) const = default;
 };
 
 /// What one or two operations have and the others have not lies in `detail`: a plan of a large model holds a million
@@ -70,7 +85,7 @@ class Node {
   int leaf = -1;                          ///< kLeaf: an ordinal that the owner of the tree gives meaning
   std::vector<Expr> inputs;
   Shape shape;
-  std::variant<std::monostate, std::vector<int>, std::vector<std::int64_t>, Dims, double, BlockFormat> detail;
+  std::variant<std::monostate, std::vector<int>, std::vector<std::int64_t>, Dims, double, BlockFormat, Fp8Format> detail;
 
   /// kTranspose: output axis i is input axis axes()[i]
   [[nodiscard]] const std::vector<int>& axes() const { return Detail<std::vector<int>>(); }
@@ -83,8 +98,10 @@ class Node {
     const double* found = std::get_if<double>(&detail);
     return found != nullptr ? *found : 1.0;
   }
-  /// kQuantize*, kDequantize
+  /// kDequantize
   [[nodiscard]] const BlockFormat& block() const { return Detail<BlockFormat>(); }
+  /// kQuantize*
+  [[nodiscard]] const Fp8Format& fp8() const { return Detail<Fp8Format>(); }
 
  private:
   template <typename T>
@@ -116,9 +133,9 @@ class Node {
 [[nodiscard]] Result<Expr> Scale(Expr in, double factor);
 /// Finite; no node for 0. kUnsupported over visible padding, which must stay zero: pad last.
 [[nodiscard]] Result<Expr> Offset(Expr in, double addend);
-/// Two axes of BF16, F16 or F32. Values are F8_E4M3 of the same shape, scales F32 of shape ceil(n / block).
-[[nodiscard]] Result<Expr> QuantizeValues(Expr in, BlockFormat block);
-[[nodiscard]] Result<Expr> QuantizeScales(Expr in, BlockFormat block);
+/// Two axes of BF16, F16 or F32. Values are F8_E4M3 of the same shape, scales F32 of shape ceil(n / block), or [1] of a whole tensor.
+[[nodiscard]] Result<Expr> QuantizeValues(Expr in, Fp8Format format);
+[[nodiscard]] Result<Expr> QuantizeScales(Expr in, Fp8Format format);
 /// The same node, marked: tensor-parallel ranks cut it along `axis`. A mark that was there is replaced.
 /// REQUIRES: 0 <= axis < rank.
 [[nodiscard]] Expr Shard(const Expr& in, int axis);

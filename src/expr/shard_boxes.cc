@@ -55,7 +55,8 @@ Result<Box> RankPart(const Node& marked, int size, int rank) {
 
 /// Boxes of the quantized tensor as boxes of its scales.
 Result<std::vector<Box>> ScaleBoxes(const Node& scales, std::vector<Box> boxes) {
-  const Dims block{scales.block().rows, scales.block().cols};
+  if (scales.fp8().whole) return std::vector<Box>{Box::Whole(scales.shape)};  // one scale, which every rank needs
+  const Dims block{scales.fp8().block.rows, scales.fp8().block.cols};
   for (Box& box : boxes) {
     for (std::size_t a = 0; a < block.size(); ++a) {
       const std::int64_t end = box.offsets[a] + box.sizes[a];

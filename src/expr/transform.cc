@@ -67,9 +67,9 @@ Result<Expr> Rebuild(const Node& node, std::vector<Expr> inputs) {
       case Op::kOffset:
         return Offset(std::move(inputs[0]), node.factor());
       case Op::kQuantizeValues:
-        return QuantizeValues(std::move(inputs[0]), node.block());
+        return QuantizeValues(std::move(inputs[0]), node.fp8());
       case Op::kQuantizeScales:
-        return QuantizeScales(std::move(inputs[0]), node.block());
+        return QuantizeScales(std::move(inputs[0]), node.fp8());
       case Op::kDequantize:
         return Dequantize(std::move(inputs[0]), std::move(inputs[1]), node.block(), node.dtype);
       case Op::kDequantizeMxfp4:

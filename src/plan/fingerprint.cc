@@ -26,8 +26,12 @@ void AppendKey(std::string& out, const expr::Expr& node) {
   }
   out += ':';
   if (node->op == expr::Op::kSlice || node->op == expr::Op::kPad) Append(out, node->offsets());
-  const expr::BlockFormat block = expr::IsQuantize(node) || node->op == expr::Op::kDequantize ? node->block() : expr::BlockFormat{};
+  const expr::Fp8Format fp8 = expr::IsQuantize(node) ? node->fp8() : expr::Fp8Format{};
+  const expr::BlockFormat block = node->op == expr::Op::kDequantize ? node->block() : fp8.block;
   fmt::format_to(std::back_inserter(out), ":{:a}:{}x{}", node->factor(), block.rows, block.cols);
+  if (expr::IsQuantize(node)) {
+    fmt::format_to(std::back_inserter(out), ":{:d}{}{}", fp8.whole, static_cast<int>(fp8.scales), static_cast<int>(fp8.arithmetic));
+  }
   for (const expr::Expr& in : node->inputs) AppendKey(out, in);
   out += ')';
 }

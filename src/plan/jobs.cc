@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "base/check.h"
 #include "base/checked_math.h"
 #include "plan/fingerprint.h"
@@ -17,11 +19,17 @@ namespace {
 struct Half {
   std::int32_t values = -1;
   std::int32_t scales = -1;
+  std::size_t job = 0;  ///< of the values, once they are seen
 };
+
+std::string FormatKey(const expr::Fp8Format& fp8) {
+  return fmt::format("/{}x{} {:d} {} {}", fp8.block.rows, fp8.block.cols, fp8.whole, static_cast<int>(fp8.scales),
+                     static_cast<int>(fp8.arithmetic));
+}
 
 /// Every edge of a chunk of q must lie between blocks: a block has one scale, so one task must see it whole.
 void CheckEdges(const Job& job, const Entry& q, Problems& problems) {
-  const Dims block = {job.block.rows, job.block.cols};
+  const Dims block = {job.unit(0), job.unit(1)};
   for (const Chunk& chunk : q.chunks) {
     for (std::size_t axis = 0; axis < 2; ++axis) {
       const std::int64_t begin = chunk.box.offsets[axis];
@@ -50,8 +58,8 @@ Result<std::vector<Job>> MakeJobs(const Catalog& target, std::span<const expr::E
       continue;
     }
     const expr::Expr input = expr::Simplify(exprs[i]->inputs[0]);
-    const expr::BlockFormat block = exprs[i]->block();
-    Half& half = pairs[ExprKey(input) + "/" + std::to_string(block.rows) + "x" + std::to_string(block.cols)];
+    const expr::Fp8Format& fp8 = exprs[i]->fp8();
+    Half& half = pairs[ExprKey(input) + FormatKey(fp8)];
     const bool values = exprs[i]->op == expr::Op::kQuantizeValues;
     std::int32_t& mine = values ? half.values : half.scales;
     if (mine >= 0) {
@@ -61,11 +69,11 @@ Result<std::vector<Job>> MakeJobs(const Catalog& target, std::span<const expr::E
       continue;
     }
     mine = entry;
-    if (values) jobs.push_back({input, entry, -1, block});
-    if (half.values >= 0 && half.scales >= 0) {
-      const auto job = std::find_if(jobs.begin(), jobs.end(), [&](const Job& j) { return j.entry == half.values; });
-      if (job != jobs.end()) job->scales = half.scales;
+    if (values) {
+      half.job = jobs.size();
+      jobs.push_back({input, entry, -1, fp8});
     }
+    if (half.values >= 0) jobs[half.job].scales = half.scales;
   }
   for (const auto& [key, half] : pairs) {
     if (half.values >= 0 && half.scales >= 0) continue;
@@ -84,8 +92,9 @@ Result<std::vector<Job>> MakeJobs(const Catalog& target, std::span<const expr::E
 
 std::vector<Box> PairRegions(const Job& job, const Catalog& target) {
   CROSSDOCK_CHECK(job.is_pair());
-  const Dims block = {job.block.rows, job.block.cols};
+  const Dims block = {job.unit(0), job.unit(1)};
   std::vector<Box> regions;
+  if (job.fp8.whole) return {Box::Whole(job.expr->shape)};
   for (const Chunk& q : EntryAt(target, job.entry).chunks) {
     for (const Chunk& s : EntryAt(target, job.scales).chunks) {
       Box reach = s.box;  // in elements of q; the last block may end early, the intersection sees to it
@@ -100,7 +109,8 @@ std::vector<Box> PairRegions(const Job& job, const Catalog& target) {
 }
 
 Box ScalesBox(const Job& job, const Box& box) {
-  const Dims block = {job.block.rows, job.block.cols};
+  if (job.fp8.whole) return {{0}, {1}};
+  const Dims block = {job.unit(0), job.unit(1)};
   Box out = box;
   for (std::size_t axis = 0; axis < 2; ++axis) {
     out.offsets[axis] = box.offsets[axis] / block[axis];

@@ -2,6 +2,7 @@
 /// \file  Jobs: what a plan has to produce: one target tensor by an expression, or a pair (q, s) from one input.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -19,12 +20,16 @@ struct Job {
   expr::Expr expr;           ///< simplified; of a pair: the input that is quantized
   std::int32_t entry = 0;    ///< target entry; of a pair: that of q
   std::int32_t scales = -1;  ///< target entry of s, -1 when the job is no pair
-  expr::BlockFormat block;   ///< of a pair
+  expr::Fp8Format fp8;       ///< of a pair
   [[nodiscard]] bool is_pair() const { return scales >= 0; }
+  /// Elements of a block on an axis, no more than there are: a tile is whole blocks. REQUIRES: is_pair().
+  [[nodiscard]] std::int64_t unit(std::size_t axis) const {
+    return std::max<std::int64_t>(std::min(axis == 0 ? fp8.block.rows : fp8.block.cols, expr->shape[axis]), 1);
+  }
 };
 
 /// Jobs in the order of the target's entries; tensors without elements have none. A QuantizeValues root is joined
-/// with the QuantizeScales root over the same input and block: kUnsupported when one is missing, or when the edge of
+/// with the QuantizeScales root over the same input and format: kUnsupported when one is missing, or when the edge of
 /// a chunk cuts a block. REQUIRES: CheckInputs passed.
 [[nodiscard]] Result<std::vector<Job>> MakeJobs(const Catalog& target, std::span<const expr::Expr> exprs);
 

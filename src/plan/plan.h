@@ -5,7 +5,7 @@
 /// Invariants: the outputs of all tasks cover every target chunk exactly once; where the writer wants a CRC-32 each
 /// output is one contiguous range of its chunk; no task needs more than `task_bytes` of buffer; equal inputs give
 /// equal plans whatever the thread count. It holds boxes, never runs. A task has at least one output, and
-/// its moves cover each output (or the scratch) exactly once.
+/// its moves, and the reads that lie in the scratch, cover each output (or the scratch) exactly once.
 /// Threads: plain data.
 #pragma once
 
@@ -25,7 +25,7 @@ struct Read {
   std::int32_t entry = 0;  ///< index into the source catalog
   std::int32_t chunk = 0;
   Box box;                         ///< relative to the chunk
-  std::int64_t buffer_offset = 0;  ///< bytes, a multiple of 64
+  std::int64_t buffer_offset = 0;  ///< bytes, a multiple of 64; any place within the scratch of a quantize step
   std::int64_t bytes = 0;
 };
 
@@ -61,16 +61,22 @@ struct Move {
   std::vector<expr::ElementOp> ops;  ///< empty: bytes are moved
 };
 
-/// The moves fill a row-major scratch of `rows` x `cols` elements of `dtype`; the kernel writes the q output and
-/// the s output. rows and cols are whole blocks, but for the tensor's own edge.
+struct Task;
+
+/// The moves, and reads that lie in it, fill a row-major scratch of `rows` x `cols` elements of `dtype`; the kernel writes the q
+/// output and the s output. rows and cols are whole blocks, but for the tensor's own edge.
+/// A tensor with one scale that is too large for this has `bands`: tasks of some rows each, which are worked off twice, for the
+/// largest value and with the scale that follows. The task around them has all their reads and the whole outputs, and its buffer
+/// holds one band at a time; it has no moves and no scratch of its own.
 struct Quantize {
-  expr::BlockFormat block;
+  expr::Fp8Format fp8;
   DType dtype = DType::kBF16;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   std::int64_t scratch_offset = 0;  ///< bytes in the task's buffer
   std::int32_t q_output = 0;
   std::int32_t s_output = 0;
+  std::vector<Task> bands;
 };
 
 struct Task {

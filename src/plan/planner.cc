@@ -35,6 +35,7 @@ std::int64_t CatalogBytes(const Catalog& catalog) {
 std::int64_t TaskListBytes(const std::vector<Task>& tasks) {
   std::int64_t bytes = HeapBytes(tasks);
   for (const Task& t : tasks) {
+    if (t.quantize) bytes += static_cast<std::int64_t>(sizeof(Quantize)) + TaskListBytes(t.quantize->bands);
     bytes += HeapBytes(t.reads) + HeapBytes(t.outputs) + HeapBytes(t.moves) + HeapBytes(t.dequantize);
     for (const Move& m : t.moves) bytes += HeapBytes(m.copy.dims) + HeapBytes(m.ops);
   }
@@ -105,7 +106,8 @@ Result<Plan> MakePlan(const Catalog& source, const Catalog& target, std::span<co
   if (tables.least() > options.memory) return TooSmall(tables, options.memory);
   plan.hash = PlanHash(source, target, exprs, plan.tasks);
   for (const Task& t : plan.tasks) {
-    for (const Read& r : t.reads) plan.bytes_read += r.bytes;
+    const std::int64_t times = t.quantize && !t.quantize->bands.empty() ? 2 : 1;
+    for (const Read& r : t.reads) plan.bytes_read += r.bytes * times;
     for (const Output& o : t.outputs) plan.bytes_written += o.bytes;
   }
   // Buffers of all threads and decoded chunks, but never more than the budget leaves: the executor runs fewer tasks, and lets

@@ -22,7 +22,7 @@ struct PlanOptions {
 };
 
 /// Makes and checks the plan. `exprs[i]` gives entry i of `target`; its leaf ordinals are entry indices of `source`.
-/// A QuantizeValues root pairs with the QuantizeScales root over the same input and block: one task writes both.
+/// A QuantizeValues root pairs with the QuantizeScales root over the same input and format: one task writes both.
 /// Errors (all found are reported together in one Error, at most 20 by name): shape or dtype of an expression and
 /// its entry differ; a leaf's shape or dtype differs from the source entry; target chunks do not cover their entry;
 /// memory too small for the smallest tile (kUsage, with the least that would do).

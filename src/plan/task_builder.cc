@@ -25,18 +25,50 @@ Box Relative(const Box& box, const Box& chunk) {
   return out;
 }
 
+/// Takes out the moves that carry a whole read unchanged to one contiguous place of the scratch: it is read right there. Gives
+/// that place for each read, in elements; -1: none.
+std::vector<std::int64_t> ReadIntoScratch(Task& task) {
+  std::vector<std::int64_t> place(task.reads.size(), -1);
+  std::vector<int> uses(task.reads.size(), 0);
+  for (const Dequantize& d : task.dequantize) {
+    ++uses[static_cast<std::size_t>(d.values)];
+    ++uses[static_cast<std::size_t>(d.scales)];
+  }
+  for (const Move& m : task.moves) {
+    if (m.read >= 0 && !m.dequantized) ++uses[static_cast<std::size_t>(m.read)];
+  }
+  std::erase_if(task.moves, [&](const Move& m) {
+    if (m.read < 0 || m.dequantized || !m.ops.empty() || m.from != m.to) return false;
+    const auto read = static_cast<std::size_t>(m.read);
+    const auto& dims = m.copy.dims;
+    const bool one = dims.empty() || (dims.size() == 1 && dims[0].from_stride == 1 && dims[0].to_stride == 1);
+    const std::int64_t count = dims.empty() ? 1 : dims[0].count;
+    if (uses[read] != 1 || !one || m.copy.from != 0 || count * ElementSize(m.from) != task.reads[read].bytes) return false;
+    place[read] = m.copy.to;
+    return true;
+  });
+  return place;
+}
+
 /// Gives every box its place in the buffer.
 void LayOutBuffer(Task& task) {
   std::int64_t at = 0;
   const auto take = [&at](std::int64_t bytes) { return std::exchange(at, RoundUp(at + bytes, kAlign)); };
   for (Output& o : task.outputs) o.buffer_offset = take(o.bytes);
+  std::vector<std::int64_t> in_scratch(task.reads.size(), -1);
   if (task.quantize) {
     Quantize q = *task.quantize;
     q.scratch_offset = take(q.rows * q.cols * ElementSize(q.dtype));
-    task.quantize = std::make_shared<const Quantize>(q);
+    in_scratch = ReadIntoScratch(task);
+    for (std::int64_t& place : in_scratch) {
+      if (place >= 0) place = q.scratch_offset + place * ElementSize(q.dtype);
+    }
+    task.quantize = std::make_shared<const Quantize>(std::move(q));
   }
   for (Dequantize& d : task.dequantize) d.buffer_offset = take(d.bytes);
-  for (Read& r : task.reads) r.buffer_offset = take(r.bytes);
+  for (std::size_t r = 0; r < task.reads.size(); ++r) {
+    task.reads[r].buffer_offset = in_scratch[r] >= 0 ? in_scratch[r] : take(task.reads[r].bytes);
+  }
   task.buffer_bytes = at;
 }
 
@@ -220,19 +252,32 @@ void TaskBuilder::SortReads(Task& task, std::vector<Taken>& reads) const {
   reads = std::move(taken);
 }
 
-Task TaskBuilder::Build(const Job& job, const Box& tile) {
-  Task task;
+std::vector<TaskBuilder::Place> TaskBuilder::AddOutputs(const Job& job, const Box& tile, Task& task) {
   std::vector<Place> places = Outputs(job.entry, tile);
   if (job.is_pair()) {
     const std::vector<Place> scales = Outputs(job.scales, ScalesBox(job, tile));
     CROSSDOCK_CHECK(places.size() == 1 && scales.size() == 1);
-    task.quantize = std::make_shared<const Quantize>(Quantize{job.block, job.expr->dtype, tile.sizes[0], tile.sizes[1], 0, 0, 1});
     places.push_back(scales[0]);
   }
   for (const Place& p : places) {
     const Entry& entry = EntryAt(*target_, p.entry);
     task.outputs.push_back(
         {p.entry, p.chunk, Relative(p.box, ChunkAt(entry, p.chunk).box), 0, p.box.count() * ElementSize(entry.dtype)});
+  }
+  return places;
+}
+
+Task TaskBuilder::BuildOutputs(const Job& job, const Box& tile) {
+  Task task;
+  AddOutputs(job, tile, task);
+  return task;
+}
+
+Task TaskBuilder::Build(const Job& job, const Box& tile) {
+  Task task;
+  std::vector<Place> places = AddOutputs(job, tile, task);
+  if (job.is_pair()) {
+    task.quantize = std::make_shared<const Quantize>(Quantize{job.fp8, job.expr->dtype, tile.sizes[0], tile.sizes[1], 0, 0, 1, {}});
   }
   // Where elements go: the outputs, or the scratch, which is the tile itself.
   const std::vector<Place> sinks = job.is_pair() ? std::vector<Place>{{0, 0, tile}} : std::move(places);

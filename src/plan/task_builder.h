@@ -33,6 +33,9 @@ class TaskBuilder {
   /// REQUIRES: `tile` fits the job's tensor; of a pair it lies in one of PairRegions and is whole blocks.
   [[nodiscard]] Task Build(const Job& job, const Box& tile);
 
+  /// The outputs of a tile alone, without a place in a buffer: q and s of a pair, for a task that is put together of others.
+  [[nodiscard]] Task BuildOutputs(const Job& job, const Box& tile);
+
   /// The bytes that a tile's outputs (and scratch) take: a lower bound of Build(...).buffer_bytes.
   [[nodiscard]] std::int64_t OutputBytes(const Job& job, const Box& tile) const;
 
@@ -76,6 +79,7 @@ class TaskBuilder {
   void AddDequantize(const expr::Node& node, std::pair<std::int32_t, std::int32_t> chunks, const Box& box, Task& task,
                      std::vector<Taken>& reads);
   void SortReads(Task& task, std::vector<Taken>& reads) const;
+  std::vector<Place> AddOutputs(const Job& job, const Box& tile, Task& task);
 
   const Catalog* source_;
   const Catalog* target_;

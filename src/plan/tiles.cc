@@ -24,8 +24,7 @@ struct Cut {
 
 /// Both parts of `tile` cut on `axis` so that `parts` tiles fill about equally; nothing when it cannot be cut there.
 std::optional<Cut> CutAt(const Job& job, const Box& tile, std::size_t axis, std::int64_t parts) {
-  const Dims block = {job.block.rows, job.block.cols};
-  const std::int64_t unit = job.is_pair() ? block[axis] : 1;
+  const std::int64_t unit = job.is_pair() ? job.unit(axis) : 1;
   const std::int64_t size = tile.sizes[axis];
   if (size <= unit) return std::nullopt;
   const std::int64_t units = CeilDiv(size, unit);
@@ -69,6 +68,54 @@ Error TooLarge(const Job& job, const Catalog& target, const Task& task, const Ti
       .WithHint(fmt::format("pass `--memory {}MiB`", CeilDiv(2 * task.buffer_bytes, kMiB)));
 }
 
+/// Bands of rows of a tensor that has one scale, each within the bound where a row is.
+std::vector<Task> CutBands(const Job& job, const TileLimits& limits, TaskBuilder& builder) {
+  std::vector<Task> bands;
+  std::vector<Box> todo = {Box::Whole(job.expr->shape)};
+  while (!todo.empty()) {
+    Box band = todo.back();
+    todo.pop_back();
+    if (band.sizes[0] == 1 || builder.OutputBytes(job, band) <= limits.task_bytes) {
+      Task task = builder.Build(job, band);
+      if (band.sizes[0] == 1 || task.buffer_bytes <= limits.task_bytes) {
+        bands.push_back(std::move(task));
+        continue;
+      }
+    }
+    const std::int64_t half = band.sizes[0] / 2;
+    Box low = band;
+    low.sizes[0] = half;
+    band.offsets[0] += half;
+    band.sizes[0] -= half;
+    todo.push_back(std::move(band));
+    todo.push_back(std::move(low));
+  }
+  return bands;
+}
+
+/// A tensor with one scale is one task: at once where a quarter of the memory holds it, else by bands that are read twice.
+Status CutWhole(const Job& job, const Catalog& target, const TileLimits& limits, TaskBuilder& builder, std::vector<Task>& tasks) {
+  const Box whole = Box::Whole(job.expr->shape);
+  const std::int64_t bound = std::max(limits.memory / 4, limits.task_bytes);
+  if (builder.OutputBytes(job, whole) <= bound) {
+    Task task = builder.Build(job, whole);
+    if (task.buffer_bytes <= bound) {
+      tasks.push_back(std::move(task));
+      return OkStatus();
+    }
+  }
+  Quantize step{job.fp8, job.expr->dtype, whole.sizes[0], whole.sizes[1], 0, 0, 1, CutBands(job, limits, builder)};
+  Task task = builder.BuildOutputs(job, whole);
+  for (const Task& band : step.bands) {
+    task.reads.insert(task.reads.end(), band.reads.begin(), band.reads.end());
+    task.buffer_bytes = std::max(task.buffer_bytes, band.buffer_bytes);
+  }
+  task.quantize = std::make_shared<const Quantize>(std::move(step));
+  if (task.buffer_bytes > limits.memory / 2) return TooLarge(job, target, task, limits);
+  tasks.push_back(std::move(task));
+  return OkStatus();
+}
+
 }  // namespace
 
 std::int64_t TaskBytes(std::int64_t memory) { return std::clamp(memory / 16, kLeastTask, kLargestTask); }
@@ -88,6 +135,7 @@ Status CutJob(const Job& job, const Catalog& target, const TileLimits& limits, T
     }
     return OkStatus();
   }
+  if (job.is_pair() && job.fp8.whole) return CutWhole(job, target, limits, builder, tasks);
   std::vector<Box> todo = job.is_pair() ? PairRegions(job, target) : std::vector<Box>{Box::Whole(job.expr->shape)};
   std::reverse(todo.begin(), todo.end());
   while (!todo.empty()) {

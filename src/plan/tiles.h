@@ -9,6 +9,8 @@
 /// A tensor that does not fit is halved until it does, each time along the axis that leaves the fewest contiguous runs
 /// to read and write, the outermost of equals. That one rule gives bands of rows where a side is cut by columns, one
 /// layer a tile in a stack, and near-square tiles under a transpose, where the runs of both sides stay balanced.
+/// A quantized tensor is cut between blocks. One with a single scale is not cut: it is one task where a quarter of the memory
+/// holds it, else one of bands that are read twice (plan.h, Quantize).
 /// Under a transpose every cut shortens runs. There a tile whose runs are below 64 KiB may be as large as an eighth of
 /// the memory: fewer tasks at once cost less than more and shorter reads.
 /// A chunk that is encoded is a tile of its own, whatever its size.

@@ -251,6 +251,7 @@ Status Evaluator::Evaluate(const dialects::HubTensor& tensor, const Box& box, st
   // Zeros first: padding pieces have no source.
   out.assign(static_cast<std::size_t>(box.count() * ElementSize(tensor.dtype)), std::byte{0});
   if (box.empty()) return OkStatus();
+  if (expr::IsQuantize(tensor.expr)) return Quantized(tensor, box, out);
   for (const expr::Piece& piece : expr::PullBack(tensor.expr, box)) {
     if (piece.leaf >= 0) CROSSDOCK_RETURN_IF_ERROR(Place(piece, tensor, box, out));
   }

@@ -5,7 +5,9 @@
 /// Errors: those of reading. Threads: an Evaluator is used by one thread.
 #pragma once
 
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "expr/pull_back.h"
@@ -19,7 +21,8 @@ class Evaluator {
   /// REQUIRES: `side` outlives the evaluator. Decoded chunks take at most `memory` bytes.
   Evaluator(const Side& side, std::int64_t memory) : side_(side), chunks_(*side.storage, *side.reader, memory) {}
 
-  /// Fills `out` with the elements of `box` in `tensor.dtype`, row-major. A scratch of about the same size is used.
+  /// Fills `out` with the elements of `box` in `tensor.dtype`, row-major. A scratch of about the same size is used. The codes and the
+  /// scales of a tensor that is quantized are worked out from what goes into it, one at a time (evaluate_fp8.cc).
   [[nodiscard]] Status Evaluate(const dialects::HubTensor& tensor, const Box& box, std::vector<std::byte>& out);
 
  private:
@@ -30,11 +33,15 @@ class Evaluator {
   [[nodiscard]] Status ReadStored(int entry, const Box& box, std::vector<std::byte>& out);
   /// Puts a box of what `node` dequantizes into scratch_, in the node's dtype.
   [[nodiscard]] Status ReadDequantized(const expr::Node& node, const Box& box);
+  [[nodiscard]] Status Quantized(const dialects::HubTensor& tensor, const Box& box, std::vector<std::byte>& out);
+  [[nodiscard]] Result<float> ScaleOfBlock(const dialects::HubTensor& input, const expr::Fp8Format& fp8, std::int64_t row, std::int64_t col);
 
   const Side& side_;
   StoredChunks chunks_;
   std::vector<std::byte> scratch_;
   std::vector<std::byte> part_, values_, scales_;  ///< of ReadStored and ReadDequantized
+  expr::Expr scaled_;                                             ///< what the block scales are of
+  std::map<std::pair<std::int64_t, std::int64_t>, float> block_scales_;  ///< by row and column of the grid
 };
 
 /// Cuts a shape into boxes of at most `max_elements` elements that are contiguous in row-major order, in that order.

@@ -11,6 +11,7 @@
 /// Threads: as formats/format.h says.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -52,6 +53,9 @@ struct WriterOptions {
   std::vector<std::string> order;   ///< names in the order in which shards are filled; the rest follow by name
   std::vector<std::pair<std::string, std::string>> metadata = {{"format", "pt"}};  ///< of every file; may be empty
   std::string stem = "model";       ///< model.safetensors, model-00001-of-00002.safetensors, ...
+  /// Name -> the tensor that it follows into its shard, whatever `order` says: a scale and its weight. Together they count as one.
+  std::map<std::string, std::string> follows;
+  bool always_index = false;        ///< an index also where one file holds everything
 };
 
 /// Writes the bytes of `safetensors.torch.save_file` into each file, cut into shards as huggingface_hub does, with the

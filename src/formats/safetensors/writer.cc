@@ -58,6 +58,7 @@ class SafetensorsWriter final : public CheckpointWriter {
     MeasureIndex(placement.catalog);
     items_ = std::vector<Item>();
     options_.order = std::vector<std::string>();
+    options_.follows = std::map<std::string, std::string>();
     return placement;
   }
 
@@ -66,7 +67,7 @@ class SafetensorsWriter final : public CheckpointWriter {
   }
 
   Status WriteMetadata(const Catalog& placed, io::Storage& storage, const std::string& dir) override {
-    if (files_.size() <= 1) return OkStatus();
+    if (!HasIndex()) return OkStatus();
     CROSSDOCK_ASSIGN_OR_RETURN(auto file, storage.Create(io::JoinPath(dir, IndexName())));
     std::string piece = index_head_;
     std::int64_t offset = 0;
@@ -87,7 +88,7 @@ class SafetensorsWriter final : public CheckpointWriter {
   }
 
   std::vector<FileRef> MetadataFiles() const override {
-    if (files_.size() <= 1) return {};
+    if (!HasIndex()) return {};
     FileRef file;
     file.path = IndexName();
     file.identity.size = index_size_;
@@ -95,6 +96,7 @@ class SafetensorsWriter final : public CheckpointWriter {
   }
 
  private:
+  [[nodiscard]] bool HasIndex() const { return files_.size() > 1 || options_.always_index; }
   [[nodiscard]] std::string IndexName() const { return options_.stem + ".safetensors.index.json"; }
 
   void MeasureIndex(const Catalog& placed) {
@@ -155,15 +157,16 @@ class SafetensorsWriter final : public CheckpointWriter {
     return OkStatus();
   }
 
-  /// Greedy, in the order asked for: a tensor above the limit gets a shard at once, before the one still being filled.
+  /// Greedy, in the order asked for: what is above the limit gets a shard at once, before the one still being filled.
   std::vector<std::vector<std::size_t>> CutShards() const {
     std::vector<std::vector<std::size_t>> shards;
     std::vector<std::size_t> current;
     std::int64_t filled = 0;
-    for (const std::size_t i : FillOrder()) {
-      const std::int64_t bytes = items_[i].bytes;
+    for (std::vector<std::size_t>& group : Groups()) {
+      std::int64_t bytes = 0;
+      for (const std::size_t i : group) bytes += items_[i].bytes;
       if (bytes > options_.max_shard_bytes) {
-        shards.push_back({i});
+        shards.push_back(std::move(group));
         continue;
       }
       if (filled > options_.max_shard_bytes - bytes) {
@@ -171,11 +174,32 @@ class SafetensorsWriter final : public CheckpointWriter {
         current.clear();
         filled = 0;
       }
-      current.push_back(i);
+      current.insert(current.end(), group.begin(), group.end());
       filled += bytes;
     }
     if (!current.empty() || shards.empty()) shards.push_back(std::move(current));
     return shards;
+  }
+
+  /// What stays together, in the order asked for: a tensor and those that follow it.
+  std::vector<std::vector<std::size_t>> Groups() const {
+    std::vector<std::vector<std::size_t>> groups;
+    std::unordered_map<std::string_view, std::size_t> group_of;
+    std::vector<std::size_t> followers;
+    for (const std::size_t i : FillOrder()) {
+      if (options_.follows.contains(items_[i].name)) {
+        followers.push_back(i);
+        continue;
+      }
+      group_of[items_[i].name] = groups.size();
+      groups.push_back({i});
+    }
+    for (const std::size_t i : followers) {
+      const auto leader = group_of.find(options_.follows.at(items_[i].name));
+      CROSSDOCK_CHECK(leader != group_of.end());
+      groups[leader->second].push_back(i);
+    }
+    return groups;
   }
 
   std::vector<std::size_t> FillOrder() const {

@@ -14,6 +14,8 @@ TEST(Describe, NamesEachOperation) {
   EXPECT_EQ(Describe(Slice(leaf, {{1, 0}, {2, 6}}).value()), "slice[1:3, 0:6](5)");
   EXPECT_EQ(Describe(QuantizeValues(leaf, {2, 3}).value()), "quantize[2x3](5)");
   EXPECT_EQ(Describe(QuantizeScales(leaf, {2, 3}).value()), "quantize_scales[2x3](5)");
+  EXPECT_EQ(Describe(QuantizeScales(leaf, {{2, 3}, false, ScaleFormat::kUe8m0}).value()), "quantize_scales[2x3, ue8m0](5)");
+  EXPECT_EQ(Describe(QuantizeValues(leaf, {leaf->shape[0], leaf->shape[1], true, ScaleFormat::kFloat, Arithmetic::kRelax}).value()), "quantize[tensor, relax](5)");
   EXPECT_EQ(Describe(Shard(Concat({leaf, Reshape(leaf, {4, 6}).value()}, 0).value(), 0)),
             "shard[0](concat(5, reshape[4, 6](5); axis 0))");
 }

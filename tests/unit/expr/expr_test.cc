@@ -25,6 +25,8 @@ TEST(Builders, DeriveShapes) {
   EXPECT_EQ(QuantizeValues(L({5, 4}), {2, 3}).value()->dtype, DType::kF8E4M3);
   EXPECT_EQ(QuantizeScales(L({5, 4}, DType::kBF16), {2, 3}).value()->shape, Shape({3, 2}));
   EXPECT_EQ(QuantizeScales(L({5, 4}, DType::kBF16), {2, 3}).value()->dtype, DType::kF32);
+  EXPECT_EQ(QuantizeScales(L({5, 4}), {1, 4}).value()->shape, Shape({5, 1}));
+  EXPECT_EQ(QuantizeScales(L({5, 4}), {{5, 4}, true}).value()->shape, Shape({1}));
 }
 
 TEST(Builders, LeaveOutNodesThatDoNothing) {
@@ -86,6 +88,7 @@ std::vector<Refusal> Refusals() {
       {"ReshapeOfQuantized", Reshape(q, {16}), ErrorCode::kUnsupported, "quantized"},
       {"ConcatOfQuantized", Concat({q, q}, 0), ErrorCode::kUnsupported, "quantized"},
       {"CastOfQuantized", Cast(q, DType::kF32), ErrorCode::kUnsupported, "quantized"},
+      {"QuantizeWholeByABlock", QuantizeScales(L({4, 4}), {{4, 2}, true}), ErrorCode::kUsage, "larger"},
       {"QuantizeTwice", QuantizeScales(q, {2, 2}), ErrorCode::kUnsupported, "quantized"},
   };
 }

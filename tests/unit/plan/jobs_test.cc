@@ -14,7 +14,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr expr::BlockFormat kBlock = {8, 8};
+constexpr expr::Fp8Format kBlock = {{8, 8}};
 
 /// Target entries q, s and exprs for them over a leaf of 20 x 16.
 struct Pair {

@@ -167,7 +167,7 @@ Array Evaluate(const expr::Expr& root, const std::vector<Array>& leaves) {
     case expr::Op::kQuantizeValues:
     case expr::Op::kQuantizeScales: {
       Array q, s;
-      NaiveQuantize(in[0], root->block(), q, s);
+      NaiveQuantize(in[0], root->fp8(), q, s);
       return root->op == expr::Op::kQuantizeValues ? q : s;
     }
     default:
@@ -175,7 +175,8 @@ Array Evaluate(const expr::Expr& root, const std::vector<Array>& leaves) {
   }
 }
 
-void NaiveQuantize(const Array& w, const expr::BlockFormat& block, Array& q, Array& s) {
+void NaiveQuantize(const Array& w, const expr::Fp8Format& fp8, Array& q, Array& s) {
+  const expr::BlockFormat& block = fp8.block;
   const std::int64_t rows = w.shape[0], cols = w.shape[1];
   const Shape scales = {(rows + block.rows - 1) / block.rows, (cols + block.cols - 1) / block.cols};
   q = {DType::kF8E4M3, w.shape, Bytes(Size(rows * cols))};
@@ -190,7 +191,7 @@ void NaiveQuantize(const Array& w, const expr::BlockFormat& block, Array& q, Arr
       for (std::int64_t r = r0; r < r1; ++r) {
         for (std::int64_t c = c0; c < c1; ++c) amax = std::max(amax, std::fabs(at(r, c)));
       }
-      const double scale = amax == 0 ? 1 : amax / 448;
+      const double scale = std::max(amax, 1e-12) / 448;
       kernels::StoreFromDouble(scale, s.bytes.data() + 4 * Offset(scales, {r0 / block.rows, c0 / block.cols}), s.dtype);
       for (std::int64_t r = r0; r < r1; ++r) {
         for (std::int64_t c = c0; c < c1; ++c) {
@@ -199,6 +200,7 @@ void NaiveQuantize(const Array& w, const expr::BlockFormat& block, Array& q, Arr
       }
     }
   }
+  if (fp8.whole) s.shape = {1};
 }
 
 Entry MakeEntry(std::string name, DType dtype, Shape shape, std::vector<Box> boxes, Slot slot) {
@@ -312,7 +314,7 @@ void RunQuantize(const Task& task, Bytes& buffer) {
   const auto begin = buffer.begin() + static_cast<std::ptrdiff_t>(k.scratch_offset);
   w.bytes.assign(begin, begin + static_cast<std::ptrdiff_t>(k.rows * k.cols * ElementSize(k.dtype)));
   Array q, s;
-  NaiveQuantize(w, k.block, q, s);
+  NaiveQuantize(w, k.fp8, q, s);
   const auto put = [&](std::int32_t output, const Array& a) {
     const Output& o = task.outputs[Size(output)];
     ASSERT_EQ(o.bytes, static_cast<std::int64_t>(a.bytes.size()));
@@ -348,9 +350,9 @@ void RunDequantize(const Dequantize& d, const Task& task, Bytes& buffer) {
   }
 }
 
-void RunTask(const Task& task, const MemoryCheckpoint& source, MemoryCheckpoint& target,
-             std::vector<std::vector<int>>& written) {
-  Bytes buffer(Size(task.buffer_bytes), std::byte{0xCD});
+/// The buffer of a task once all is read and moved.
+void LoadTask(const Task& task, const MemoryCheckpoint& source, Bytes& buffer) {
+  buffer.assign(Size(task.buffer_bytes), std::byte{0xCD});
   for (const Read& r : task.reads) {
     const Entry& e = source.catalog.entries[Size(r.entry)];
     const Chunk& c = e.chunks[Size(r.chunk)];
@@ -372,20 +374,45 @@ void RunTask(const Task& task, const MemoryCheckpoint& source, MemoryCheckpoint&
                                                                         : task.reads[Size(m.read)].buffer_offset);
     RunMove(m, from, buffer.data() + to);
   }
-  if (task.quantize) RunQuantize(task, buffer);
-  for (const Output& o : task.outputs) {
-    const Entry& e = target.catalog.entries[Size(o.entry)];
-    const Chunk& c = e.chunks[Size(o.chunk)];
-    const std::int64_t n = ElementSize(e.dtype);
-    ASSERT_TRUE(o.box.FitsIn(c.box.sizes));
-    ASSERT_EQ(o.bytes, o.box.count() * n);
-    std::size_t at = Size(o.buffer_offset);
-    ForEachPlace(c, o.box, n, [&](std::size_t place) {
-      std::memcpy(target.files[Size(c.file)].data() + place, buffer.data() + at, Size(n));
-      for (std::size_t b = 0; b < Size(n); ++b) ++written[Size(c.file)][place + b];
-      at += Size(n);
-    });
+}
+
+void WriteOutput(const Output& o, const std::byte* from, MemoryCheckpoint& target, std::vector<std::vector<int>>& written) {
+  const Entry& e = target.catalog.entries[Size(o.entry)];
+  const Chunk& c = e.chunks[Size(o.chunk)];
+  const std::int64_t n = ElementSize(e.dtype);
+  ASSERT_TRUE(o.box.FitsIn(c.box.sizes));
+  ASSERT_EQ(o.bytes, o.box.count() * n);
+  ForEachPlace(c, o.box, n, [&](std::size_t place) {
+    std::memcpy(target.files[Size(c.file)].data() + place, from, Size(n));
+    for (std::size_t b = 0; b < Size(n); ++b) ++written[Size(c.file)][place + b];
+    from += n;
+  });
+}
+
+/// All bands make the matrix, which has one scale.
+void RunBands(const Task& task, const MemoryCheckpoint& source, MemoryCheckpoint& target, std::vector<std::vector<int>>& written) {
+  const Quantize& k = *task.quantize;
+  Array w{k.dtype, {k.rows, k.cols}, {}};
+  for (const Task& band : k.bands) {
+    Bytes buffer;
+    LoadTask(band, source, buffer);
+    ASSERT_LE(band.buffer_bytes, task.buffer_bytes);
+    const auto begin = buffer.begin() + static_cast<std::ptrdiff_t>(band.quantize->scratch_offset);
+    w.bytes.insert(w.bytes.end(), begin, begin + static_cast<std::ptrdiff_t>(band.quantize->rows * k.cols * ElementSize(k.dtype)));
   }
+  ASSERT_EQ(w.bytes.size(), Size(k.rows * k.cols * ElementSize(k.dtype)));
+  Array q, s;
+  NaiveQuantize(w, k.fp8, q, s);
+  WriteOutput(task.outputs[Size(k.q_output)], q.bytes.data(), target, written);
+  WriteOutput(task.outputs[Size(k.s_output)], s.bytes.data(), target, written);
+}
+
+void RunTask(const Task& task, const MemoryCheckpoint& source, MemoryCheckpoint& target, std::vector<std::vector<int>>& written) {
+  if (task.quantize && !task.quantize->bands.empty()) return RunBands(task, source, target, written);
+  Bytes buffer;
+  LoadTask(task, source, buffer);
+  if (task.quantize) RunQuantize(task, buffer);
+  for (const Output& o : task.outputs) WriteOutput(o, buffer.data() + o.buffer_offset, target, written);
 }
 
 }  // namespace
@@ -431,7 +458,8 @@ void ExpectPlanGives(const Plan& plan, const MemoryCheckpoint& source, MemoryChe
   for (const std::vector<int>& f : written) touched += std::count_if(f.begin(), f.end(), [](int n) { return n != 0; });
   for (const Task& t : plan.tasks) {
     EXPECT_LE(t.buffer_bytes, plan.task_bytes);
-    for (const Read& r : t.reads) read += r.bytes;
+    const std::int64_t times = t.quantize && !t.quantize->bands.empty() ? 2 : 1;
+    for (const Read& r : t.reads) read += r.bytes * times;
   }
   EXPECT_EQ(touched, bytes_written);  // nothing outside the chunks
   EXPECT_EQ(plan.bytes_written, bytes_written);

@@ -31,7 +31,7 @@ struct Array {
 [[nodiscard]] Array Evaluate(const expr::Expr& root, const std::vector<Array>& leaves);
 
 /// One block format quantized the slow way: q of FP8 E4M3, s of F32.
-void NaiveQuantize(const Array& w, const expr::BlockFormat& block, Array& q, Array& s);
+void NaiveQuantize(const Array& w, const expr::Fp8Format& fp8, Array& q, Array& s);
 
 /// A catalog with its bytes. Chunks are laid one after the other in `files_of` files, round-robin, with a gap of some
 /// bytes before each, so that wrong offsets do not hit anything right.

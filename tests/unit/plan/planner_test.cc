@@ -120,7 +120,7 @@ TEST(MakePlan, QuantizesAPairInWholeBlocks) {
   const MemoryCheckpoint source =
       Filled({MakeEntry("a", DType::kBF16, {21, 70}), MakeEntry("b", DType::kBF16, {40, 70})}, 1);
   ASSERT_OK_AND_ASSIGN(const expr::Expr w, expr::Concat({LeafOf(source, 0), LeafOf(source, 1)}, 0));
-  const expr::BlockFormat block{8, 16};
+  const expr::Fp8Format block{{8, 16}};
   ASSERT_OK_AND_ASSIGN(const expr::Expr q, expr::QuantizeValues(w, block));
   ASSERT_OK_AND_ASSIGN(const expr::Expr s, expr::QuantizeScales(w, block));
   const std::vector<Box> halves = {{{0, 0}, {24, 70}}, {{24, 0}, {37, 70}}};
@@ -254,9 +254,49 @@ TEST(MakePlan, ChangesItsHashWithEverythingThatDecidesTheOutput) {
   EXPECT_EQ(other_root.hash, base.hash);
 }
 
+/// Channels are blocks of one row, a tensor is one block; rows are read right into the place where they are quantized.
+TEST(MakePlan, QuantizesRowsAndWholeTensors) {
+  const MemoryCheckpoint source = Filled({MakeEntry("a", DType::kBF16, {21, 70}), MakeEntry("b", DType::kF32, {40, 70})}, 2);
+  const expr::Fp8Format row{{1, 70}};
+  expr::Fp8Format whole{{40, 70}};
+  whole.whole = true;
+  const std::vector<expr::Expr> exprs = {*expr::QuantizeValues(LeafOf(source, 0), row), *expr::QuantizeScales(LeafOf(source, 0), row),
+                                         *expr::QuantizeValues(LeafOf(source, 1), whole), *expr::QuantizeScales(LeafOf(source, 1), whole)};
+  MemoryCheckpoint target = Place({MakeEntry("a", DType::kF8E4M3, {21, 70}), MakeEntry("a_scale", DType::kF32, {21, 1}),
+                                   MakeEntry("b", DType::kF8E4M3, {40, 70}), MakeEntry("b_scale", DType::kF32, {1})});
+  ASSERT_OK_AND_ASSIGN(const Plan plan, MakePlan(source.catalog, target.catalog, exprs, Small(2048)));
+  ExpectPlanGives(plan, source, target, exprs);
+  std::int64_t whole_tasks = 0;
+  for (const Task& t : plan.tasks) {
+    EXPECT_TRUE(t.moves.empty());
+    if (t.quantize->fp8.whole) ++whole_tasks;
+  }
+  EXPECT_EQ(whole_tasks, 1);
+  EXPECT_GT(plan.tasks.size(), 2U);
+}
+
+/// One scale over more than a quarter of the memory: bands of rows, all of them read twice, in one task that holds one at a time.
+TEST(MakePlan, ReadsATensorTwiceThatHasOneScaleAndDoesNotFit) {
+  const MemoryCheckpoint source = Filled({MakeEntry("a", DType::kBF16, {30, 64}), MakeEntry("b", DType::kBF16, {34, 64})}, 3);
+  ASSERT_OK_AND_ASSIGN(const expr::Expr joined, expr::Concat({LeafOf(source, 0), LeafOf(source, 1)}, 0));
+  ASSERT_OK_AND_ASSIGN(const expr::Expr w, expr::Cast(joined, DType::kF32));
+  expr::Fp8Format whole{{64, 64}};
+  whole.whole = true;
+  const std::vector<expr::Expr> exprs = {*expr::QuantizeValues(w, whole), *expr::QuantizeScales(w, whole)};
+  MemoryCheckpoint target = Place({MakeEntry("w", DType::kF8E4M3, {64, 64}), MakeEntry("w_scale", DType::kF32, {1})});
+  PlanOptions options = Small(4096);
+  options.memory = 64 << 10;
+  ASSERT_OK_AND_ASSIGN(const Plan plan, MakePlan(source.catalog, target.catalog, exprs, options));
+  ExpectPlanGives(plan, source, target, exprs);
+  ASSERT_EQ(plan.tasks.size(), 1U);
+  EXPECT_GT(plan.tasks[0].quantize->bands.size(), 4U);
+  EXPECT_LE(plan.tasks[0].buffer_bytes, 4096);
+  EXPECT_EQ(plan.bytes_read, 2 * 64 * 64 * 2);
+}
+
 TEST(MakePlan, RefusesMemoryThatHoldsNotOneBlock) {
   const MemoryCheckpoint source = Filled({MakeEntry("w", DType::kF32, {64, 64})}, 1);
-  const expr::BlockFormat block{64, 64};
+  const expr::Fp8Format block{{64, 64}};
   ASSERT_OK_AND_ASSIGN(const expr::Expr q, expr::QuantizeValues(LeafOf(source, 0), block));
   ASSERT_OK_AND_ASSIGN(const expr::Expr s, expr::QuantizeScales(LeafOf(source, 0), block));
   MemoryCheckpoint target = Place({MakeEntry("q", DType::kF8E4M3, {64, 64}), MakeEntry("s", DType::kF32, {1, 1})});

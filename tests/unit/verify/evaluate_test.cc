@@ -64,6 +64,25 @@ TEST(EvaluateBox, CastsElementByElement) {
   EXPECT_EQ(Evaluate(c.side("a"), c.hub().tensors[0], {{0}, {2}}), (std::vector<std::uint16_t>{0x3f80, 0x3f80}));
 }
 
+TEST(EvaluateBox, QuantizesWhateverBoxIsAskedFor) {
+  Checkpoint c;
+  const int leaf = c.Store(DType::kF32, {2, 3}, std::vector<float>{448, -224, 1, 0.5F, 7, -2});
+  const expr::Expr w = expr::Leaf(leaf, DType::kF32, {2, 3});
+  c.Add("codes", *expr::QuantizeValues(w, {{2, 2}}));
+  c.Add("scales", *expr::QuantizeScales(w, {{2, 2}}));
+  c.Add("whole", *expr::QuantizeScales(w, {{2, 3}, true, expr::ScaleFormat::kUe8m0}));
+  const std::vector<dialects::HubTensor>& tensors = c.hub().tensors;
+  EXPECT_EQ(*EvaluateBox(c.side("a"), tensors[0], {{0, 0}, {2, 3}}), "\x7E\xF6\x76\x30\x4E\xFE");  // scales 1 and 2 / 448
+  EXPECT_EQ(*EvaluateBox(c.side("a"), tensors[0], {{1, 1}, {1, 2}}), "\x4E\xFE");
+  const auto floats = [](const std::string& bytes) {
+    std::vector<float> out(bytes.size() / 4);
+    std::memcpy(out.data(), bytes.data(), bytes.size());
+    return out;
+  };
+  EXPECT_EQ(floats(*EvaluateBox(c.side("a"), tensors[1], {{0, 0}, {1, 2}})), (std::vector<float>{1, 2.0F / 448}));
+  EXPECT_EQ(floats(*EvaluateBox(c.side("a"), tensors[2], {{0}, {1}})), std::vector<float>{1});
+}
+
 TEST(EvaluateBox, DequantizesAcrossChunksOfBoth) {
   Checkpoint c;
   // Codes of 1, 2, 4 and -1; scales of 1, 3, 5, 7 in blocks of 2 x 2 that the last row and column leave open.

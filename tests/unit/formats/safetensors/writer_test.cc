@@ -157,5 +157,32 @@ TEST(SafetensorsWriter, RefusesNamesThatNobodyCanRead) {
   EXPECT_THAT(MakeSafetensorsWriter({})->LayOut(CatalogOf({{"\xff", 1}})), IsError(ErrorCode::kUnsupported, HasSubstr("UTF-8")));
 }
 
+TEST(SafetensorsWriter, KeepsAFollowerInTheShardOfItsLeader) {
+  Catalog target = CatalogOf({{"a", 40}, {"a_scale", 20}, {"b", 40}, {"b_scale", 70}, {"c", 30}});
+  WriterOptions options;
+  options.max_shard_bytes = 100;
+  options.order = {"c", "a", "b"};
+  options.follows = {{"a_scale", "a"}, {"b_scale", "b"}};
+  const auto writer = MakeSafetensorsWriter(options);
+  ASSERT_OK_AND_ASSIGN(const Placement placement, writer->LayOut(std::move(target)));
+  EXPECT_THAT(Shards(placement), ElementsAre("bb_scale", "aa_scalec"));  // b with its scale is too large for a shard that holds more
+}
+
+TEST(SafetensorsWriter, WritesAnIndexOfOneFileWhereItIsAskedFor) {
+  WriterOptions options;
+  options.always_index = true;
+  const auto writer = MakeSafetensorsWriter(options);
+  ASSERT_OK_AND_ASSIGN(const Placement placement, writer->LayOut(CatalogOf({{"a", 40}})));
+  const auto files = writer->MetadataFiles();
+  ASSERT_EQ(files.size(), 1U);
+  EXPECT_EQ(files[0].path, "model.safetensors.index.json");
+  io::MemoryStorage storage;
+  ASSERT_THAT(io::MakeDirs(storage, "/d"), IsOk());
+  ASSERT_THAT(writer->WriteMetadata(placement.catalog, storage, "/d"), IsOk());
+  ASSERT_OK_AND_ASSIGN(const std::string text, io::ReadSmallFile(storage, "/d/model.safetensors.index.json"));
+  EXPECT_THAT(text, HasSubstr("\"a\": \"model.safetensors\""));
+  EXPECT_EQ(static_cast<std::int64_t>(text.size()), files[0].identity.size);
+}
+
 }  // namespace
 }  // namespace crossdock::formats::safetensors
