@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes (once) a pinned Python environment in which oracle tests run the real libraries:
-#   torch (the default)  torch, Megatron-Core, transformers, safetensors; about 6 GB; beside it a folder with emerging-optimizers
+#   torch (the default)  torch, Megatron-Core, transformers, safetensors; about 6 GB; beside it folders with emerging-optimizers and
+#                        compressed-tensors
 #   jax                  jax, Orbax, TensorStore, flax, optax, zarr; about 0.8 GB
 #   maxtext              MaxText and Tunix over the other two, which are made first; about 1.1 GB more
 # The last line of standard output is the path of its python; everything else goes to standard error.
@@ -54,23 +55,27 @@ hash=$(cat "$requirements" ${old_requirements:+"$old_requirements"} | sha256sum 
 env=$env_root/$name-$hash
 python=$env/bin/python
 
-# Megatron-Core's Muon: a folder of its own, which tests put on their path. Without it those tests alone are skipped.
-emerging() {
+# Small packages that the torch environment does not hold: folders of their own, which tests put on their path. Without one of them
+# its tests alone are skipped.
+beside() {
   [ "$name" = torch ] || return 0
-  local list=$here/tests/oracle/requirements-emerging.txt folder
-  folder=$env_root/emerging-$(sha256sum "$list" | cut -c1-12)
-  [ ! -d "$folder" ] && [ "$offline" = 0 ] || return 0
-  rm -rf "$folder.part"
-  if "$python" -m pip install -q --no-deps --target "$folder.part" -r "$list" >>"$env_root/$name-$hash.log" 2>&1; then
-    mv -T "$folder.part" "$folder" 2>/dev/null || rm -rf "$folder.part"   # another caller was faster
-  else
-    say "emerging-optimizers could not be installed: tests of Muon will be skipped (log: $env_root/$name-$hash.log)"
-  fi
+  local one list folder
+  for one in emerging compressed; do
+    list=$here/tests/oracle/requirements-$one.txt
+    folder=$env_root/$one-$(sha256sum "$list" | cut -c1-12)
+    [ ! -d "$folder" ] && [ "$offline" = 0 ] || continue
+    rm -rf "$folder.part"
+    if "$python" -m pip install -q --no-deps --target "$folder.part" -r "$list" >>"$env_root/$name-$hash.log" 2>&1; then
+      mv -T "$folder.part" "$folder" 2>/dev/null || rm -rf "$folder.part"   # another caller was faster
+    else
+      say "$(tail -n 1 "$list") could not be installed: its tests will be skipped (log: $env_root/$name-$hash.log)"
+    fi
+  done
 }
 
 if [ -f "$env/COMPLETE" ] && "$python" -c '' 2>/dev/null; then
   say "using $env"
-  emerging
+  beside
   echo "$python"
   exit 0
 fi
@@ -80,7 +85,7 @@ mkdir -p "$env_root"
 # Two callers may arrive together: the second waits and finds the work done.
 exec 9>"$env_root/.lock-$hash"
 if command -v flock >/dev/null; then flock 9; fi
-if [ -f "$env/COMPLETE" ] && "$python" -c '' 2>/dev/null; then emerging; echo "$python"; exit 0; fi
+if [ -f "$env/COMPLETE" ] && "$python" -c '' 2>/dev/null; then beside; echo "$python"; exit 0; fi
 
 # MaxText stands on the packages of the other two: .pth files name them, so that nothing is installed twice.
 below=()
@@ -160,6 +165,6 @@ for one in ${below[@]+"${below[@]}"}; do
 done
 DECOUPLE_GCLOUD=TRUE JAX_PLATFORMS=cpu "$python" -c "import $imports" >>"$log" 2>&1 || unavailable "the environment does not import (log: $log)"
 date -u +%FT%TZ >"$env/COMPLETE"
-emerging
+beside
 say "complete"
 echo "$python"

@@ -46,6 +46,18 @@ struct LayoutOptions {
   bool given = false;    ///< any of them was set by the user
 };
 
+/// FP8 export, and what goes with it. Anything given without `strategy` is a usage error.
+struct Fp8Request {
+  std::optional<std::string> strategy;             ///< "block", "channel", "tensor"; absent: no FP8
+  std::optional<std::pair<std::int64_t, std::int64_t>> block;  ///< --fp8-block-size; absent: 128 x 128
+  std::optional<std::string> scale_format;         ///< --scale-fmt: "ue8m0"
+  std::optional<std::string> format;               ///< --fp8-format: "native", "compressed-tensors"; absent: by strategy
+  std::optional<std::string> arithmetic;           ///< --fp8-arith: "reference", "relax"
+  std::optional<std::string> device;               ///< --fp8-device: "cpu", "cuda"
+  std::vector<std::string> skip, only;             ///< --fp8-skip, --fp8-only: patterns
+  std::optional<std::int64_t> check_tp;            ///< --check-tp
+};
+
 struct ConvertOptions {
   std::string source;
   std::string target;
@@ -83,6 +95,7 @@ struct ConvertOptions {
   std::optional<int> zstd_level;                   ///< MaxText: how chunks are compressed, 0 not at all; absent: level 1
   bool no_commit_marker = false;                   ///< MaxText: without commit_success.txt
   std::string muon_momentum;                       ///< "ema" or "sum": what Muon's momentum is where an end does not say; "": not said
+  Fp8Request fp8;
   std::optional<std::string> receipt;
   std::optional<std::string> emit_manifest;
   bool manifest_only = false;

@@ -14,6 +14,7 @@ namespace crossdock::cli {
 [[nodiscard]] Result<Report> RunConvert(const Request& request, const Machine& machine, const Hooks& hooks);
 [[nodiscard]] Result<Report> RunManifest(const Request& request, const Machine& machine, const Hooks& hooks);
 [[nodiscard]] Result<Report> RunRoundtrip(const Request& request, const Machine& machine, const Hooks& hooks);
+[[nodiscard]] Result<Report> RunQuantize(const Request& request, const Machine& machine, const Hooks& hooks);
 [[nodiscard]] Result<Report> RunInspect(const Request& request, const Machine& machine, const Hooks& hooks);
 [[nodiscard]] Result<Report> RunVerify(const Request& request, const Machine& machine, const Hooks& hooks);
 [[nodiscard]] Result<Report> RunFamilies(const Request& request, const Machine& machine, const Hooks& hooks);

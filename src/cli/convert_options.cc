@@ -193,6 +193,44 @@ Status FillState(const Request& request, ConvertOptions* options) {
   return OkStatus();
 }
 
+Result<std::pair<std::int64_t, std::int64_t>> ParseBlock(std::string_view name, const std::string& text) {
+  constexpr std::int64_t kLargest = std::int64_t{1} << 31U;
+  const Result<std::vector<std::int64_t>> sizes = ParseList(name, text);
+  const bool fits = sizes && sizes->size() == 2 && (*sizes)[0] > 0 && (*sizes)[1] > 0 && (*sizes)[0] <= kLargest && (*sizes)[1] <= kLargest;
+  if (fits) return std::pair((*sizes)[0], (*sizes)[1]);
+  return MakeError(ErrorCode::kUsage, fmt::format("`--{}` takes rows and columns, two whole numbers of at least 1", name))
+      .WithFound(fmt::format("`{}`", Printable(text)));
+}
+
+/// `--fp8 [S]` and `--fp8-strategy S` say the same; a word for none switches it off.
+Status FillStrategy(const Request& request, std::optional<std::string>* out) {
+  std::optional<std::string> asked;
+  for (const char* name : {"fp8", "fp8-strategy"}) {
+    CROSSDOCK_ASSIGN_OR_RETURN(std::optional<std::string> text, request.One(name));
+    if (text && ListHas("true 1", *text)) text = "block";  // of the environment
+    CROSSDOCK_RETURN_IF_ERROR(Take(std::move(text), "the FP8 strategy", &asked));
+  }
+  if (!asked || ListHas("none off false 0", *asked)) return OkStatus();
+  CROSSDOCK_ASSIGN_OR_RETURN(*out, ParseChoice("fp8", *asked, "block channel tensor"));
+  return OkStatus();
+}
+
+Status FillFp8(const Request& request, Fp8Request* fp8) {
+  CROSSDOCK_RETURN_IF_ERROR(FillStrategy(request, &fp8->strategy));
+  const auto one_of = [](std::string_view choices) {
+    return [choices](std::string_view name, const std::string& text) { return ParseChoice(name, text, choices); };
+  };
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "fp8-block-size", ParseBlock, &fp8->block));
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "scale-fmt", one_of("ue8m0"), &fp8->scale_format));
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "fp8-format", one_of("native compressed-tensors"), &fp8->format));
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "fp8-arith", one_of("reference relax"), &fp8->arithmetic));
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "fp8-device", one_of("cpu cuda"), &fp8->device));
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "check-tp", IntFrom(1, 65536), &fp8->check_tp));
+  fp8->skip = request.All("fp8-skip");
+  fp8->only = request.All("fp8-only");
+  return OkStatus();
+}
+
 Status FillWork(const Request& request, ConvertOptions* options) {
   const auto size = [](std::string_view name, const std::string& text) { return ParseSize(name, text); };
   CROSSDOCK_RETURN_IF_ERROR(Get(request, "max-shard-size", size, &options->max_shard_bytes));
@@ -324,6 +362,7 @@ Result<ConvertOptions> BuildConvertOptions(const Request& request, const Machine
   CROSSDOCK_RETURN_IF_ERROR(FillLayout(request, &options.layout));
   CROSSDOCK_RETURN_IF_ERROR(FillState(request, &options));
   CROSSDOCK_RETURN_IF_ERROR(FillWork(request, &options));
+  CROSSDOCK_RETURN_IF_ERROR(FillFp8(request, &options.fp8));
   return options;
 }
 

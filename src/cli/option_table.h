@@ -28,8 +28,12 @@ enum Commands : unsigned {
   kFamilies = 1U << 6U,
   kDemo = 1U << 7U,
   kResumePlan = 1U << 8U,
+  kQuantize = 1U << 9U,
 };
-inline constexpr unsigned kConverting = kConvert | kPlan | kManifest | kRoundtrip;
+/// What divides a target, or says which it is.
+inline constexpr unsigned kTargeting = kConvert | kPlan | kManifest | kRoundtrip;
+inline constexpr unsigned kConverting = kTargeting | kQuantize;
+inline constexpr unsigned kQuantizing = kConvert | kPlan | kManifest | kQuantize;
 inline constexpr unsigned kReading = kConverting | kInspect | kVerify;
 inline constexpr unsigned kEvery = kReading | kFamilies | kDemo | kResumePlan;
 

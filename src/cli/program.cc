@@ -27,6 +27,7 @@ Command CommandFor(unsigned bit) {
     case kFamilies: return RunFamilies;
     case kDemo: return RunDemo;
     case kResumePlan: return RunResumePlan;
+    case kQuantize: return RunQuantize;
     default: return RunConvert;
   }
 }

@@ -45,6 +45,17 @@ void SayLayout(const LayoutOptions& layout, Words* words) {
   words->Flag("--account-for-loss", layout.account_for_loss);
 }
 
+/// Not the device: it gives the same bytes. Nor what is only checked.
+void SayFp8(const Fp8Request& fp8, Words* words) {
+  words->Say("--fp8", fp8.strategy);
+  if (fp8.block) words->Say("--fp8-block-size", fmt::format("{} {}", fp8.block->first, fp8.block->second));
+  words->Say("--scale-fmt", fp8.scale_format);
+  words->Say("--fp8-format", fp8.format);
+  words->Say("--fp8-arith", fp8.arithmetic);
+  for (const std::string& pattern : fp8.skip) words->Say("--fp8-skip", pattern);
+  for (const std::string& pattern : fp8.only) words->Say("--fp8-only", pattern);
+}
+
 }  // namespace
 
 std::vector<std::string> RequestWords(const ConvertOptions& options) {
@@ -78,6 +89,7 @@ std::vector<std::string> RequestWords(const ConvertOptions& options) {
   if (options.zstd_level) words.Say("--compression", *options.zstd_level == 0 ? std::string("none") : fmt::format("zstd:{}", *options.zstd_level));
   words.Flag("--no-commit-marker", options.no_commit_marker);
   words.Unless("--muon-momentum", options.muon_momentum, usual.muon_momentum);
+  SayFp8(options.fp8, &words);
   words.Unless("--max-shard-size", options.max_shard_bytes, usual.max_shard_bytes);
   words.Unless("--memory", options.memory, usual.memory);
   for (const std::string& what : options.allow) words.Say("--allow", what);

@@ -18,7 +18,7 @@ using formats::Kind;
 
 std::string Quoted(const std::string& path) { return "`" + Printable(path, 4096) + "`"; }
 
-bool IsMegatron(Kind kind) { return kind == Kind::kMegatron || kind == Kind::kMegatronLegacy || kind == Kind::kMegatronZarr; }
+bool IsMegatronRun(Kind kind) { return kind == Kind::kMegatron || kind == Kind::kMegatronLegacy || kind == Kind::kMegatronZarr; }
 
 /// What the run itself holds.
 struct Own {
@@ -165,7 +165,7 @@ class Decider {
     if (options_.full_state_path) Notice("the full state is loaded the first time only: " + Quoted(*options_.full_state_path) + " is not looked at");
     if (options_.hf_path) Notice("weights are loaded the first time only: " + Quoted(*options_.hf_path) + " is not looked at");
     if (options_.consumed_train_samples_override) Notice("the consumed samples are the checkpoint's own: the override counted the first time only");
-    if (IsMegatron(found.kind)) return MegatronWords(found, own.place, tracked);
+    if (IsMegatronRun(found.kind)) return MegatronWords(found, own.place, tracked);
     if (found.kind == Kind::kMaxText) return MaxTextGoesOn(own, HoldsOptimizer(catalog));
     return MakeError(ErrorCode::kUnsupported, fmt::format("runs do not keep their checkpoints as `{}`", formats::KindName(found.kind)))
         .WithPath(found.path).WithExpected("megatron, megatron-legacy, megatron-zarr or maxtext")
@@ -240,7 +240,7 @@ class Decider {
     out_.load_rng = !options_.no_rng;
     out_.consumed_train_samples = options_.consumed_train_samples_override;
     if (beside_weights) Notice("the full state holds the parameters too: the Hugging Face weights are not loaded");
-    if (IsMegatron(found.kind)) {
+    if (IsMegatronRun(found.kind)) {
       const std::string root = found.run_root.empty() ? io::ParentPath(found.path) : found.run_root;
       const bool tracked = path != found.path && io::Exists(storage_, io::JoinPath(root, formats::kTracker));
       return MegatronWords(found, root, tracked);

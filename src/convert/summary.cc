@@ -33,6 +33,7 @@ std::map<Slot, SlotTotals> CountSlots(const Source& source, const Target& target
 
 std::vector<std::string> CastLines(const Source& source, const Target& target) {
   std::map<std::pair<DType, DType>, std::int64_t> casts;
+  std::map<DType, std::int64_t> quantized;
   std::int64_t inexact = 0;
   const std::vector<Entry>& from = source.reader->catalog().entries;
   for (std::size_t i = 0; i < target.exprs.size(); ++i) {
@@ -40,14 +41,18 @@ std::vector<std::string> CastLines(const Source& source, const Target& target) {
     if (leaves.empty()) continue;
     // A dequantized weight is told by the reader; what is cast is what that gives.
     const DType before = expr::DequantizedType(target.exprs[i]).value_or(from[static_cast<std::size_t>(leaves.front())].dtype);
-    const DType after = target.placement.catalog.entries[i].dtype;
+    if (target.exprs[i]->op == expr::Op::kQuantizeScales) continue;  // told with the values
+    const bool quantizes = expr::IsQuantize(target.exprs[i]);
+    const DType after = quantizes ? target.exprs[i]->inputs[0]->dtype : target.placement.catalog.entries[i].dtype;
     if (before != after) ++casts[{before, after}];
+    if (quantizes) ++quantized[after];
     if (expr::IsInexact(target.exprs[i])) ++inexact;
   }
   std::vector<std::string> lines;
   for (const auto& [pair, count] : casts) {
     lines.push_back(fmt::format("{} tensors cast from {} to {}", count, DTypeName(pair.first), DTypeName(pair.second)));
   }
+  for (const auto& [from_type, count] : quantized) lines.push_back(fmt::format("{} tensors quantized from {} to F8_E4M3", count, DTypeName(from_type)));
   if (inexact != 0) lines.push_back(fmt::format("{} tensors are rounded by that and cannot be restored bit for bit", inexact));
   return lines;
 }
@@ -332,6 +337,9 @@ Report MakeSummary(const Source& source, const Target& target, const ConvertOpti
   if (outcome.report.overflows != 0) {
     out.text += fmt::format("{} values became infinite, as `--allow nonfinite` permits\n", outcome.report.overflows);
   }
+  if (outcome.report.nonfinite != 0) {
+    out.text += fmt::format("{} values are NaN or infinite and were quantized, as `--allow nonfinite` permits\n", outcome.report.nonfinite);
+  }
   if (outcome.report.tasks_resumed != 0) {
     out.text += fmt::format("{} of {} pieces were there from the interrupted run\n", outcome.report.tasks_resumed, target.plan.tasks.size());
   }
@@ -348,6 +356,7 @@ Report MakeSummary(const Source& source, const Target& target, const ConvertOpti
   json.Set("peak_memory", outcome.measures.peak_rss);
   json.Set("peak_anonymous", outcome.measures.peak_anonymous);
   json.Set("values_made_infinite", outcome.report.overflows);
+  json.Set("values_not_finite", outcome.report.nonfinite);
   json.Set("tasks_resumed", outcome.report.tasks_resumed);
   json.Set("complete_before", outcome.complete_before);
   json.Set("dropped_unfinished_work", outcome.dropped);

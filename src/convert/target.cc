@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "convert/config_family.h"
+#include "convert/fp8_options.h"
 #include "convert/kinds.h"
 #include "convert/layout_options.h"
 #include "crossdock/nearest.h"
@@ -150,6 +151,7 @@ Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, Kind to,
   out.max_shard_bytes = options.max_shard_bytes;
   out.params_from_master = options.params_from == "master";
   out.experts = options.experts;
+  CROSSDOCK_ASSIGN_OR_RETURN(out.fp8, Fp8OptionsOf(options, to));
   if (source.reference) {
     // What a checkpoint of ours carries along is its own; what the user names must fit it.
     if (options.hf_template) {
@@ -270,10 +272,16 @@ Status CheckExact(const Source& source, Kind to, const dialects::TargetState& st
 
 /// What the dialect wants written into the headers of safetensors files.
 formats::safetensors::WriterOptions SafetensorsOptions(const Source& source, Kind to, const ConvertOptions& options,
-                                                       const Catalog& catalog) {
+                                                       const dialects::TargetState& state) {
+  const Catalog& catalog = state.catalog;
   formats::safetensors::WriterOptions out;
   out.max_shard_bytes = options.consumer == dialects::hf::kLingConsumer ? std::numeric_limits<std::int64_t>::max() : options.max_shard_bytes;
   out.order = source.reference && !source.reference->order.empty() ? source.reference->order : source.hub.order;
+  if (!state.scale_of.empty()) {
+    out.order = state.order;
+    out.follows = state.scale_of;
+    out.always_index = true;  // loaders of FP8 read scales by it
+  }
   if (to == Kind::kFullState) {
     // All slots of a parameter lie together, in the order of the parameters.
     std::vector<std::string> order;
@@ -450,7 +458,7 @@ Result<Target> PrepareTarget(const Source& source, const ConvertOptions& options
   } else if (target.kind == Kind::kDcp) {
     target.writer = formats::MakeDcpWriter(formats::DcpFlavour::kPlain);
   } else {
-    target.writer = formats::safetensors::MakeSafetensorsWriter(SafetensorsOptions(source, target.kind, options, catalog));
+    target.writer = formats::safetensors::MakeSafetensorsWriter(SafetensorsOptions(source, target.kind, options, target.state));
   }
   std::vector<std::string> names;
   for (const Entry& entry : catalog.entries) names.push_back(entry.name);

@@ -82,6 +82,18 @@ struct HubState {
   std::vector<std::string> notices;                     ///< assumptions and oddities, for the summary
 };
 
+/// --fp8: how a Hugging Face target's weights are quantized, and how that is declared.
+struct Fp8Options {
+  enum class Strategy : std::uint8_t { kBlock, kChannel, kTensor };
+  Strategy strategy = Strategy::kBlock;
+  expr::BlockFormat block;                              ///< of kBlock
+  bool ue8m0 = false;                                   ///< --scale-fmt: scales are powers of two
+  bool relax = false;                                   ///< --fp8-arith relax
+  bool compressed_tensors = false;                      ///< declared as compressed-tensors, else as `fp8`
+  std::vector<std::string> skip, only;                  ///< patterns (fnmatch) over written names, with or without `.weight`
+  int check_tp = 0;                                     ///< --check-tp; 0: not asked
+};
+
 struct TargetOptions {
   layout::ParallelLayout layout;
   std::optional<DType> dtype;                           ///< --dtype: cast of params
@@ -99,6 +111,7 @@ struct TargetOptions {
   std::int64_t max_shard_bytes = 5'000'000'000;         ///< --max-shard-size
   bool params_from_master = false;                      ///< --params-from master
   std::string experts;                                  ///< --experts: "single", "fused", a spelling's name; "": as the template or released
+  std::optional<Fp8Options> fp8;                        ///< --fp8
   /// --hf-template: its config.json as a Value, its index order, its side files; absent when not given.
   std::optional<family::ModelConfig> template_config;
   std::vector<std::string> template_order;
@@ -110,6 +123,8 @@ struct TargetState {
   Catalog catalog;                                      ///< unplaced; objects and side files (markers included) are set
   std::vector<expr::Expr> exprs;                        ///< one an entry; leaves are source entries
   layout::StageMap stages;                              ///< who holds which layers; no chunks: the target has no stages
+  std::map<std::string, std::string> scale_of;          ///< FP8: a tensor of scales -> its weight, with which it shares a file
+  std::vector<std::string> order;                       ///< FP8: names in the order in which files are filled; empty: as the source or template
   std::string unit_name;                                ///< "iter_0000007", "release"; empty: the target itself
   std::vector<LeftOut> left_out;                        ///< beyond the source's own
   std::vector<std::string> notices;                     ///< casts, differences of configuration, padding

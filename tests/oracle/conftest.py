@@ -17,7 +17,7 @@ import pytest
 
 import tool
 
-tool.add_emerging()
+tool.add_folders_beside()
 
 
 class Workshop:

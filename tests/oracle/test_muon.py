@@ -4,7 +4,7 @@ import pytest
 import tool
 
 tool.require()
-tool.emerging()
+tool.needs("emerging")
 
 import torch
 

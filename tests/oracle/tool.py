@@ -19,21 +19,24 @@ def require():
         raise RuntimeError(f"CROSSDOCK={BINARY} is not a program")
 
 
-def emerging_folder():
-    requirements = pathlib.Path(__file__).with_name("requirements-emerging.txt").read_bytes()
-    return pathlib.Path(sys.prefix).parent / f"emerging-{hashlib.sha256(requirements).hexdigest()[:12]}"
+def folder_beside(name):
+    """A folder that scripts/setup_test_env.sh makes beside the environment: small packages with a list of their own."""
+    requirements = pathlib.Path(__file__).with_name(f"requirements-{name}.txt").read_bytes()
+    return pathlib.Path(sys.prefix).parent / f"{name}-{hashlib.sha256(requirements).hexdigest()[:12]}"
 
 
-def add_emerging():
-    """Puts emerging-optimizers on the path where it is installed. Megatron looks for it once, when it is first imported by any test."""
-    if emerging_folder().is_dir() and str(emerging_folder()) not in sys.path:
-        sys.path.append(str(emerging_folder()))
+def add_folders_beside():
+    """Puts them on the path where they are installed. Megatron and transformers look for them once, when any test first imports them."""
+    for name in ("emerging", "compressed"):
+        folder = folder_beside(name)
+        if folder.is_dir() and str(folder) not in sys.path:
+            sys.path.append(str(folder))
 
 
-def emerging():
-    """Skips a whole module where emerging-optimizers is not installed."""
-    if not emerging_folder().is_dir():
-        pytest.skip(f"emerging-optimizers is not at {emerging_folder()}: scripts/setup_test_env.sh makes it", allow_module_level=True)
+def needs(name):
+    """Skips a whole module where the folder is not installed."""
+    if not folder_beside(name).is_dir():
+        pytest.skip(f"{name} is not at {folder_beside(name)}: scripts/setup_test_env.sh makes it", allow_module_level=True)
 
 
 def run(*words, expect=0, timeout=120):

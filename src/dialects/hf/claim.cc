@@ -92,7 +92,7 @@ Status AddDequantized(const family::DialectTensor& wanted, Dequantized made, Rea
 
 void TellDequantized(Reading* reading) {
   for (const auto& [form, count] : reading->dequantized) {
-    reading->hub.notices.push_back(fmt::format("{} weights are stored quantized ({}) and dequantized to {}; there is no optimizer state for them",
+    reading->hub.notices.push_back(fmt::format("{} weights are stored quantized ({}) and read as {}; there is no optimizer state for them",
                                                count, form, DTypeName(reading->quantization.dtype)));
   }
 }

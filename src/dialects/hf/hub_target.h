@@ -26,9 +26,10 @@ struct Draft {
   void Finish(TargetState* target);
 };
 
-/// Adds config.json (patched, or rebuilt) and the side files, with what there is to say about them.
+/// Adds config.json (patched, or rebuilt) and the side files, with what there is to say about them. With `quantization` that
+/// is its quantization_config, and nothing else is added to a config.json that says the dtype already.
 [[nodiscard]] Status AddConfigAndSideFiles(const HubState& hub, const TargetOptions& options, DType param_dtype,
-                                           TargetState* target);
+                                           TargetState* target, const Value* quantization = nullptr);
 
 /// hf/ of a step: the same in a folder beside the weights of another format, so that the way back is complete.
 [[nodiscard]] Status AddHfFolder(const HubState& hub, const TargetOptions& options, DType param_dtype, TargetState* target);

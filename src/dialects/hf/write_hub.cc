@@ -8,6 +8,8 @@
 
 #include "dialects/hf/claim.h"
 #include "dialects/hf/config.h"
+#include "dialects/hf/fp8_experts.h"
+#include "dialects/hf/fp8_export.h"
 #include "dialects/hf/hf_dialect.h"
 #include "dialects/hf/hub_target.h"
 #include "dialects/hf/spelling.h"
@@ -83,6 +85,16 @@ Result<Spellings> SpellingOfTarget(const HubState& hub, const TargetOptions& opt
   };
   const bool decided = !options.experts.empty();  // then only the prefixes are the template's
   Result<Spellings> found = SpellingOfNames(*hub.family, hub.model, options.template_order, shape_of, "the template");
+  if (options.fp8) {
+    // Scales are those of single experts: a form that joins them is left, whatever the template has.
+    if (decided && options.experts != "single") {
+      return MakeError(ErrorCode::kUsage, "FP8 is written expert by expert")
+          .WithExpected("`--experts single`, or no `--experts`")
+          .WithFound(fmt::format("`--experts {}`", Printable(options.experts)));
+    }
+    const bool joins = found && std::ranges::any_of(*found, [&](const std::string& name) { return !hub.family->spellings.at(name).rows.empty(); });
+    return joins ? WithExperts(*hub.family, "single", *std::move(found)) : std::move(found);
+  }
   if (!decided) return found;
   return WithExperts(*hub.family, options.experts, found ? *std::move(found) : Spellings());
 }
@@ -105,6 +117,18 @@ Status AddCopies(const HubState& hub, const TargetOptions& options, const Spelli
     CROSSDOCK_RETURN_IF_ERROR(draft->Add(name, copy.name, Slot::kParam, of.dtype, of.shape, of.expr, options));
   }
   return OkStatus();
+}
+
+/// Names in the order of the rule file, whatever the source or the template has: the same weights then lie in the same files, by
+/// whatever way they came.
+Result<std::vector<std::string>> OrderOfRules(const HubState& hub, const Spellings& spellings) {
+  family::BindOptions bind;
+  bind.dialect = "hf";
+  bind.spellings = spellings;
+  CROSSDOCK_ASSIGN_OR_RETURN(const family::Binding binding, family::Bind(*hub.family, hub.model, bind));
+  std::vector<std::string> order;
+  for (const family::DialectTensor& tensor : binding.tensors) order.push_back(tensor.name);
+  return order;
 }
 
 /// The parameters alone, master weights in their place where they are asked for.
@@ -199,8 +223,20 @@ DType MainDType(const Draft& draft) {
   return most == bytes.end() ? DType::kF32 : most->first;
 }
 
-Status AddConfigAndSideFiles(const HubState& hub, const TargetOptions& options, DType param_dtype, TargetState* target) {
+/// FP8: the config.json of a Hugging Face source gets its quantization_config and nothing else, not even the dtype in a second spelling.
+void AddQuantization(const HubState& hub, const TargetOptions& options, const Value& quantization, ConfigResult* config) {
+  const Value* base = hub.config.words == "hf" && !options.template_config ? &hub.config.values : nullptr;
+  const bool said = base != nullptr && (base->Find("dtype") != nullptr || base->Find("torch_dtype") != nullptr);
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    if (said && base->Find(key) == nullptr) config->config.Erase(key);
+  }
+  std::erase_if(config->changes, [](const ConfigChange& change) { return change.key == "quantization_config" || change.key == "compression_config"; });
+  config->config.Set("quantization_config", quantization);
+}
+
+Status AddConfigAndSideFiles(const HubState& hub, const TargetOptions& options, DType param_dtype, TargetState* target, const Value* quantization) {
   CROSSDOCK_ASSIGN_OR_RETURN(ConfigResult config, MakeConfig(hub, options.template_config, param_dtype));
+  if (quantization != nullptr) AddQuantization(hub, options, *quantization, &config);
   if (hub.config.words == "mcore" && !options.template_config) {
     target->notices.push_back("config.json was rebuilt from Megatron's arguments (--hf-template DIR takes the original's)");
   }
@@ -239,7 +275,17 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
   }
   for (const std::string& name : spellings) target.notices.push_back(fmt::format("the names are spelled as the family's `{}`", name));
   CROSSDOCK_RETURN_IF_ERROR(AddCopies(hub, options, spellings, tensors, &draft));
-  CROSSDOCK_RETURN_IF_ERROR(AddConfigAndSideFiles(hub, options, MainDType(draft), &target));
+  if (options.fp8) {
+    const DType dtype = MainDType(draft);  // of the values, which stays the dtype to compute in
+    CROSSDOCK_ASSIGN_OR_RETURN(Fp8Export fp8, ExportFp8(hub, options, &draft));
+    CROSSDOCK_RETURN_IF_ERROR(AddConfigAndSideFiles(hub, options, dtype, &target, &fp8.quantization_config));
+    CROSSDOCK_ASSIGN_OR_RETURN(target.order, OrderOfRules(hub, spellings));
+    target.order = OrderOfExperts(target.order, draft);
+    target.scale_of = std::move(fp8.scale_of);
+    for (std::string& line : fp8.notices) target.notices.push_back(std::move(line));
+  } else {
+    CROSSDOCK_RETURN_IF_ERROR(AddConfigAndSideFiles(hub, options, MainDType(draft), &target));
+  }
   draft.Finish(&target);
   NameWhatStays(hub, options.params_from_master, &target);
   target.load_line = {fmt::format("{}.from_pretrained(\"TARGET\")", hub.family->text_config.empty() ? "AutoModelForCausalLM" : "AutoModelForImageTextToText")};

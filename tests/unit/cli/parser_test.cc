@@ -45,7 +45,8 @@ TEST(Parser, ReadsTheEnvironmentByRule) {
   EXPECT_TRUE(request.Flag("force"));
   EXPECT_THAT(Parse({"convert"}, {{"CROSSDOCK_FORCE", "perhaps"}}), IsError(ErrorCode::kUsage, StrEq(
       "the environment variable `CROSSDOCK_FORCE` takes true or false; found `perhaps`")));
-  EXPECT_THAT(Parse({"convert"}, {{"CROSSDOCK_FP8_STRATEGY", "block"}}), IsError(ErrorCode::kUnsupported, HasSubstr("`CROSSDOCK_FP8_STRATEGY`")));
+  ASSERT_OK_AND_ASSIGN(const Request fp8, Parse({"convert"}, {{"CROSSDOCK_FP8_STRATEGY", "channel"}}));
+  EXPECT_THAT(fp8.All("fp8-strategy"), ElementsAre("channel"));
   EXPECT_THAT(Parse({"inspect", "a"}, {{"CROSSDOCK_TP", "2"}}), IsOk());  // not an option of inspect
 }
 

@@ -59,7 +59,8 @@ INSTANTIATE_TEST_SUITE_P(
         Spelling{"ValueWithEquals", {"--set", "lr=1e-4"}, {"--set=lr=1e-4"}},
         Spelling{"NegativeValue", {"--threads", "-1"}, {"--threads=-1"}},
         Spelling{"NoLoadOptim", {"--no-load-optim"}, {"--no-optim=true"}},
-        Spelling{"OffValuesOfLaterOptions", {"--fp8-strategy", "none", "--fp8=false"}, {}},
+        Spelling{"Fp8InEverySpelling", {"--strategy", "channel", "--block_size", "64", "32", "--fp8=false"},
+                 {"--fp8-strategy=channel", "--fp8-block-size=64,32", "--fp8=false"}},
         Spelling{"MaxTextWords", {"model_name=qwen3", "base_output_directory=out", "save_dtype=bf16"},
                  {"--family=qwen3", "--target=out", "--dtype=bf16"}}),
     [](const auto& row) { return std::string(row.param.name); });
@@ -84,11 +85,14 @@ TEST(Words, TakesEverythingAfterTwoDashesAsPositional) {
 
 TEST(Words, ReadsFp8ValueOnlyWhenItIsOne) {
   // `--fp8 out`: `out` is the target, and `--fp8` alone means block.
-  EXPECT_THAT(Settle({"convert", "in", "--fp8", "out"}), IsError(ErrorCode::kUnsupported, StrEq(
-      "`--fp8` is not available in this version; expected `false`, found `block`\n"
-      "hint: leave the option out, or use a version that has it")));
-  EXPECT_THAT(Settle({"convert", "in", "--fp8", "channel", "out"}),
-              IsError(ErrorCode::kUnsupported, ::testing::HasSubstr("found `channel`")));
+  ASSERT_OK_AND_ASSIGN(const Words alone, Settle({"convert", "in", "--fp8", "out"}));
+  EXPECT_THAT(alone.options, ElementsAre("--fp8=block"));
+  EXPECT_THAT(alone.positionals, ElementsAre("in", "out"));
+  ASSERT_OK_AND_ASSIGN(const Words channel, Settle({"convert", "in", "--fp8", "channel", "out"}));
+  EXPECT_THAT(channel.options, ElementsAre("--fp8=channel"));
+  EXPECT_THAT(channel.positionals, ElementsAre("in", "out"));
+  EXPECT_THAT(Settle({"convert", "--fp8-block-size", "64", "--fp8"}), IsError(ErrorCode::kUsage, StrEq(
+      "`--fp8-block-size` needs a value\nhint: `crossdock convert --help` lists the options")));
 }
 
 TEST(Words, IgnoresOtherKeyValueWordsWithANotice) {
@@ -122,9 +126,6 @@ TEST(Words, RefusesWithTheWholeMessage) {
       "`--tp` needs a value\nhint: `crossdock convert --help` lists the options")));
   EXPECT_THAT(Settle({"convert", "--force=maybe"}), IsError(ErrorCode::kUsage, StrEq(
       "`--force` takes true or false; found `maybe`")));
-  EXPECT_THAT(Settle({"convert", "--strategy", "block"}), IsError(ErrorCode::kUnsupported, StrEq(
-      "`--strategy` is not available in this version; expected `none`, found `block`\n"
-      "hint: leave the option out, or use a version that has it")));
   EXPECT_THAT(Settle({"watch", "a", "b"}), IsError(ErrorCode::kUnsupported, StrEq(
       "`crossdock watch` comes in a later version\nhint: `crossdock --help` lists the commands of this version")));
 }
