@@ -364,3 +364,15 @@ def test_cast_before_and_patterns(made, workshop):
     tool.convert(source, only, "--to", "hf", "--fp8", "channel", "--fp8-only", "*.down_proj.weight")
     found = read_directory_as_torch(only)
     assert sum(value.dtype == E4M3 for value in found.values()) == 2
+
+
+@pytest.mark.parametrize("case", ["deepseek_v3", "mixtral", "qwen2_moe"])
+def test_families_with_experts(workshop, case):
+    """Latent attention, shared experts, routers under three names; what transformers keeps in F32 stays F32."""
+    source, target = workshop.hf(case)[0], workshop.fresh("fp8")
+    _, single = models.parameters(case)
+    single |= {name: value for name, value in read_directory_as_torch(source).items() if name in single}
+    tool.convert(source, target, "--to", "hf", "--fp8", "--fp8-block-size", 16, 16)
+    wanted, kept = reference.export(single, strategy="block", block=(16, 16))
+    assert_same(raw_of(read_directory_as_torch(target)), raw_of(wanted))
+    assert json.loads((target / "config.json").read_text())["quantization_config"]["modules_to_not_convert"] == kept
