@@ -16,6 +16,7 @@ import mcore_env as env
 import mcore_load
 import mcore_write
 import models
+import rotation
 from reference import assert_same, raw_of, slots_of
 
 # The tied models have a bucket of their own for the shared embedding; `bucket` closes buckets by size as with overlap.
@@ -54,6 +55,34 @@ def test_another_layout_is_loaded_by_the_real_library(workshop, case, layout, ta
     whole = workshop.megatron(case, layout)[0]
     report = json.loads(tool.run("verify", whole, tmp_path / "out", "--json"))
     assert report["passed"], report
+
+
+# Experts: with expert parallelism an optimizer of their own (chained_1), else beside the dense parameters; stages without experts.
+EXPERTS = [("qwen3_moe", env.Layout(1, 1, dp=2, ep=2)), ("qwen3_moe_mixed", env.Layout(2, 1, dp=2, ep=2, etp=1, bucket=4000)), ("deepseek_v3", env.Layout(1, 2, dp=2, ep=2, first=1)),
+           ("deepseek_v2_lite", env.Layout(2, 1)), ("mixtral", env.Layout(1, 1, dp=4, ep=2, etp=2, bucket=9000))]
+
+
+CELLS = {f"{case}-{layout}": (case, layout) for case, layout in EXPERTS}
+
+
+@pytest.mark.parametrize("cell", rotation.chosen(CELLS, rotation.seed(), 3))
+def test_experts_come_out_of_the_buckets_of_two_optimizers(workshop, cell, tmp_path):
+    case, layout = CELLS[cell]
+    root, step, _, parameters, state = save(workshop, case, layout)
+    chained = {key.split(".")[0] for key in pickle.loads((step / ".metadata").read_bytes()).state_dict_metadata if "bucket_idx" in key}
+    assert ("chained_1" in chained) == (layout.ep > 1), chained
+    tool.convert(root, tmp_path / "full", "--to", "full-state", "--hf-template", workshop.hf(case)[0], "--require-optim")
+    found, counters, _ = full_state.read(tmp_path / "full")
+    assert_same(found, raw_of({f"param/{name}": tensor for name, tensor in parameters.items()} | state))
+    assert counters.get("adam_count") == 7, counters
+
+
+def test_experts_states_go_on_under_another_layout(workshop, tmp_path):
+    """Swapped experts would pass every shape: the real loader compares each shard."""
+    case, layout, target = "qwen3_moe", env.Layout(1, 1, dp=2, ep=2), env.Layout(2, 1, dp=2, ep=2)
+    root, _, config, parameters, state = save(workshop, case, layout)
+    tool.convert(root, tmp_path / "out", "--to", "megatron", *tool.layout_words(target), "--require-optim")
+    mcore_load.check(tool.step_of(tmp_path / "out"), config, parameters, state, layouts=[target], groups={"step": 7})
 
 
 def tampered(workshop, case, layout, tmp_path, **changes):

@@ -30,8 +30,8 @@ Error BadKey(std::string_view key) {
 }
 
 Status CheckEntry(const Entry& entry, const BucketKey& key) {
-  if (!key.chained.empty()) {
-    return MakeError(ErrorCode::kUnsupported, "the optimizer state is that of several optimizers, in flat buckets; this version reads those of one")
+  if (key.chained > 1) {
+    return MakeError(ErrorCode::kUnsupported, "the optimizer state is that of more than two optimizers, in flat buckets: dense parameters and experts have one each")
         .WithTensor(entry.name)
         .WithHint("save the run again with --dist-ckpt-optim-fully-reshardable (Megatron-Core 0.15 or newer), or leave the state behind with --no-optim");
   }
@@ -49,11 +49,16 @@ Status CheckEntry(const Entry& entry, const BucketKey& key) {
 
 }  // namespace
 
+std::string GroupName(const BufferPlace& place) {
+  return fmt::format("{}optimizer.distributed.dp_group_idx_{}", place.chained < 0 ? std::string() : fmt::format("chained_{}.", place.chained), place.group);
+}
+
 Result<BucketKey> ParseBucketKey(std::string_view key) {
   BucketKey out;
   std::string_view rest = key;
   if (const std::size_t at = rest.find("optimizer.distributed."); at != std::string_view::npos) {
-    out.chained = std::string(rest.substr(0, at));
+    std::string_view chained = rest.substr(0, at);
+    if (!chained.empty() && (!TakeNumber("chained_", &chained, &out.chained) || !chained.empty())) return BadKey(key);
     rest.remove_prefix(at + std::string_view("optimizer.distributed.").size());
   }
   if (!TakeNumber("dp_group_idx_", &rest, &out.group) || !TakeNumber("gbuf_idx_", &rest, &out.buffer)) return BadKey(key);
@@ -78,7 +83,7 @@ Result<StoredBuffers> FindBuffers(const Catalog& catalog) {
     if (state == kBucketStates.end()) {
       return MakeError(ErrorCode::kUnsupported, "the optimizer state holds what is no state of Adam").WithTensor(entry.name).WithHint("--no-optim leaves the optimizer state behind");
     }
-    StoredBuffer& buffer = buffers[{key.group, key.buffer}];
+    StoredBuffer& buffer = buffers[{key.chained, key.group, key.buffer}];
     if (buffer.dtypes.empty()) buffer.dtypes = key.dtypes;
     if (buffer.dtypes != key.dtypes) return BadKey(entry.name);
     std::vector<std::int32_t>& buckets = buffer.entries[static_cast<std::size_t>(state - kBucketStates.begin())];
@@ -91,7 +96,7 @@ Result<StoredBuffers> FindBuffers(const Catalog& catalog) {
       const bool complete = !buckets.empty() && std::ranges::find(buckets, -1) == buckets.end() && buckets.size() == buffer.entries[0].size();
       if (complete) continue;
       return MakeError(ErrorCode::kIncomplete, "some buckets of the optimizer state are missing")
-          .WithTensor(fmt::format("optimizer.distributed.dp_group_idx_{}.gbuf_idx_{}", place.first, place.second))
+          .WithTensor(fmt::format("{}.gbuf_idx_{}", GroupName(place), place.buffer))
           .WithExpected("param, exp_avg and exp_avg_sq for every bucket")
           .WithHint("--no-optim leaves the optimizer state behind");
     }

@@ -15,6 +15,8 @@
 #include "dialects/mcore/flat_buffer.h"
 #include "dialects/mcore/keys.h"
 #include "dialects/mcore/layout_args.h"
+#include "dialects/mcore/legacy_experts.h"
+#include "dialects/mcore/legacy_names.h"
 #include "dialects/mcore/registration_order.h"
 #include "fmt/format.h"
 #include "layout/bucket_layout.h"
@@ -32,9 +34,20 @@ struct ModelTensor {
   std::int32_t entry = -1;
   bool stacked = false;      ///< the first axis counts layers
   std::int64_t layers = 1;   ///< of a stacked tensor
+  std::int64_t experts = 0;  ///< of a layer, which are one parameter each; 0: no experts'
   DType dtype = DType::kBF16;
-  Shape shape;               ///< of one layer
-  std::optional<Cut> cut;
+  Shape shape;               ///< of one layer, or of one expert
+  std::optional<Cut> cut;    ///< of that shape
+};
+
+/// One optimizer of one rank: which parameters it has, and where it is stored.
+struct StateOwner {
+  std::int64_t chained = -1;
+  std::int64_t group = 0;
+  int tensor = 0;            ///< the rank's part of dense parameters
+  int expert = 0;            ///< its part of the experts, and within each of them
+  int within = 0;
+  bool dense = true, experts = true;
 };
 
 /// A parameter of one rank's model chunk.
@@ -43,9 +56,8 @@ struct LocalParam {
   const ModelTensor* tensor = nullptr;
   Shape shape;               ///< of the rank's shard
   bool copy = false;         ///< a last stage's copy of the tied embedding: its state is the embedding's own
+  std::string key;           ///< the tensor's, with a global layer number: `name` but for experts
 };
-
-std::string Group(std::int64_t group) { return fmt::format("optimizer.distributed.dp_group_idx_{}", group); }
 
 /// The integers that an object records for one buffer: [[{dtypes: [n, ...]}, ...]], the outer list being the object's.
 std::optional<std::vector<std::int64_t>> RecordedSizes(const Value& object, std::int64_t buffer) {
@@ -73,23 +85,55 @@ class Reader {
     CROSSDOCK_RETURN_IF_ERROR(ReadModel());
     CROSSDOCK_ASSIGN_OR_RETURN(stages_, layout::MakeStageMap(layout_, layers_));
     for (int stage = 0; stage < layout_.pp; ++stage) {
-      for (int rank = 0; rank < layout_.tp; ++rank) CROSSDOCK_RETURN_IF_ERROR(OneRank(stage, rank));
+      for (const StateOwner& owner : OwnersOf(stage)) CROSSDOCK_RETURN_IF_ERROR(OneOwner(stage, owner));
     }
     if (!stored_.empty()) return Disagrees(stored_.begin()->first, fmt::format("TP {} x PP {} and what the model chunks hold", layout_.tp, layout_.pp));
     CROSSDOCK_RETURN_IF_ERROR(Join());
-    CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<Value> scaler, Object(0, "grad_scaler"));
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<Value> scaler, Object(OwnersOf(0).front(), "grad_scaler"));
     const ValueList* wrapped = scaler ? scaler->as_sequence() : nullptr;
     if (wrapped != nullptr && wrapped->size() == 1) state_.grad_scaler = wrapped->front();
     state_.notices.push_back(
-        fmt::format("the optimizer's flat buckets (dp_reshardable, TP {}, PP {}{}) are put in order by the run's arguments; every master weight is compared with its model weight", layout_.tp,
-                    layout_.pp, stages_.vpp > 1 ? fmt::format(", {} model chunks a stage", stages_.vpp) : std::string()));
+        fmt::format("the optimizer's flat buckets (dp_reshardable, TP {}, PP {}{}{}) are put in order by the run's arguments; every master weight is compared with its model weight", layout_.tp,
+                    layout_.pp, Divided() ? fmt::format(", EP {}", layout_.ep) : std::string(), stages_.vpp > 1 ? fmt::format(", {} model chunks a stage", stages_.vpp) : std::string()));
     return std::move(state_);
   }
 
  private:
-  Error Disagrees(std::pair<std::int64_t, std::int64_t> place, std::string expected) const {
+  /// With expert parallelism experts have an optimizer of their own.
+  [[nodiscard]] bool Divided() const { return layout_.ep > 1; }
+
+  [[nodiscard]] bool HoldsExperts(int stage) const {
+    for (int index = 0; index < stages_.vpp; ++index) {
+      const layout::StageMap::ModelChunk& chunk = stages_.At(stage, index);
+      for (const auto& [key, tensor] : model_) {
+        if (tensor.experts == 0) continue;
+        const std::optional<std::int64_t> number = LayerNumber(key);
+        if (number ? *number >= chunk.first && *number < chunk.first + chunk.count : chunk.count > 0) return true;
+      }
+    }
+    return false;
+  }
+
+  /// The optimizers of a stage's ranks, each once: data-parallel ranks share one.
+  [[nodiscard]] std::vector<StateOwner> OwnersOf(int stage) const {
+    // Where one stage has experts all of them chain two optimizers, the second one without parameters on a stage that has none.
+    const bool experts = Divided() && std::ranges::any_of(model_, [](const auto& item) { return item.second.experts > 0; });
+    std::vector<StateOwner> owners;
+    for (int rank = 0; rank < layout_.tp; ++rank) {
+      const std::int64_t group = rank + static_cast<std::int64_t>(layout_.tp) * stage;
+      owners.push_back({experts ? 0 : -1, group, rank, 0, rank, true, !experts});
+    }
+    for (int expert = 0; experts && HoldsExperts(stage) && expert < layout_.ep; ++expert) {
+      for (int within = 0; within < layout_.expert_tp(); ++within) {
+        owners.push_back({1, within + static_cast<std::int64_t>(layout_.expert_tp()) * (expert + static_cast<std::int64_t>(layout_.ep) * stage), 0, expert, within, false, true});
+      }
+    }
+    return owners;
+  }
+
+  Error Disagrees(const BufferPlace& place, std::string expected) const {
     return MakeError(ErrorCode::kCorrupt, "the optimizer's flat buckets do not fit the layout that the run's arguments say")
-        .WithTensor(fmt::format("{}.gbuf_idx_{}", Group(place.first), place.second))
+        .WithTensor(fmt::format("{}.gbuf_idx_{}", GroupName(place), place.buffer))
         .WithExpected(std::move(expected))
         .WithHint(fmt::format("the arguments in {} must be those of the run that saved; {}", origin_, kLeaveBehind));
   }
@@ -107,12 +151,15 @@ class Reader {
     for (const char* needed : {"tensor_model_parallel_size", "pipeline_model_parallel_size"}) {
       if (!args_.GetInt(needed)) return missing(needed);
     }
-    for (const char* one : {"expert_model_parallel_size", "num_distributed_optimizer_instances"}) {
-      if (args_.GetInt(one).value_or(1) == 1) continue;
-      return MakeError(ErrorCode::kUnsupported, fmt::format("the optimizer's flat buckets are those of a run with {} = {}, which this version does not read", one, *args_.GetInt(one)))
-          .WithHint(kLeaveBehind);
+    const auto refused = [](std::string what) {
+      return MakeError(ErrorCode::kUnsupported, fmt::format("the optimizer's flat buckets are those of a run with {}, which this version does not read", what)).WithHint(kLeaveBehind);
+    };
+    if (const std::int64_t instances = args_.GetInt("num_distributed_optimizer_instances").value_or(1); instances != 1) {
+      return refused(fmt::format("num_distributed_optimizer_instances = {}", instances));
     }
+    if (args_.GetBool("moe_use_legacy_grouped_gemm").value_or(false)) return refused("moe_use_legacy_grouped_gemm");
     CROSSDOCK_ASSIGN_OR_RETURN(layout_, LayoutOfArgs(args_));
+    if (!Divided() && layout_.expert_tp() != layout_.tp) return refused("expert_tensor_parallel_size beside no expert parallelism");
     const std::optional<std::int64_t> dp = args_.GetInt("data_parallel_size");
     const std::int64_t cp = args_.GetInt("context_parallel_size").value_or(1);
     constexpr std::int64_t kMostRanks = 1 << 20;
@@ -126,13 +173,23 @@ class Reader {
     for (std::size_t i = 0; i < source_.entries.size(); ++i) {
       const Entry& entry = source_.entries[i];
       if (ParseTensorKey(entry.name).kind != TensorKey::Kind::kModel) continue;
-      ModelTensor tensor{static_cast<std::int32_t>(i), HasLayerAxis(entry.name) && !entry.shape.empty(), 1, entry.dtype, entry.shape, FindCut(entry.name)};
+      ModelTensor tensor{static_cast<std::int32_t>(i), HasLayerAxis(entry.name) && !entry.shape.empty(), 1, 0, entry.dtype, entry.shape, FindCut(entry.name)};
       if (tensor.stacked) {
         tensor.layers = entry.shape[0];
         layers_ = std::max(layers_, tensor.layers);
         tensor.shape.erase(0);
       } else if (const std::optional<std::int64_t> number = LayerNumber(entry.name)) {
         layers_ = std::max(layers_, *number + 1);
+      }
+      if (IsModuleBuffer(entry.name)) continue;
+      if (tensor.cut && tensor.cut->experts) {
+        if (tensor.shape.empty() || tensor.shape[0] < 1 || tensor.shape[0] % layout_.ep != 0) {
+          return MakeError(ErrorCode::kCorrupt, fmt::format("the experts do not divide among the {} expert-parallel ranks that the run's arguments say", layout_.ep)).WithTensor(entry.name)
+              .WithFound(ToString(tensor.shape)).WithHint(kLeaveBehind);
+        }
+        tensor.experts = tensor.shape[0];
+        tensor.shape.erase(0);
+        tensor.cut = Cut{tensor.cut->axis - 1, tensor.cut->halves, false};
       }
       model_.emplace(entry.name, std::move(tensor));
     }
@@ -144,27 +201,36 @@ class Reader {
     return OkStatus();
   }
 
-  Result<LocalParam> Local(std::string name, const ModelTensor& tensor, bool copy) const {
+  /// Buffers of a module that are stored and have no gradient: nothing of the optimizer's.
+  static bool IsModuleBuffer(std::string_view name) { return name.ends_with("mlp.router.expert_bias"); }
+
+  Result<LocalParam> Local(std::string name, const ModelTensor& tensor, bool copy, std::string key) const {
     Shape shape = tensor.shape;
+    const int ranks = tensor.experts > 0 ? layout_.expert_tp() : layout_.tp;
     if (tensor.cut) {
       const auto axis = static_cast<std::size_t>(tensor.cut->axis);
-      if (axis >= shape.size() || shape[axis] % layout_.tp != 0) {
-        return MakeError(ErrorCode::kCorrupt, fmt::format("the tensor cannot have been divided among the {} tensor-parallel ranks that the run's arguments say", layout_.tp))
+      if (axis >= shape.size() || shape[axis] % ranks != 0) {
+        return MakeError(ErrorCode::kCorrupt, fmt::format("the tensor cannot have been divided among the {} tensor-parallel ranks that the run's arguments say", ranks))
             .WithTensor(name)
             .WithFound(ToString(shape))
             .WithHint(kLeaveBehind);
       }
-      shape[axis] /= layout_.tp;
+      shape[axis] /= ranks;
     }
-    return LocalParam{std::move(name), &tensor, std::move(shape), copy};
+    return LocalParam{std::move(name), &tensor, std::move(shape), copy, std::move(key)};
   }
 
   /// The parameters of one model chunk in order of registration.
-  Result<std::vector<LocalParam>> ParamsOf(const layout::StageMap::ModelChunk& chunk) const {
+  Result<std::vector<LocalParam>> ParamsOf(const layout::StageMap::ModelChunk& chunk, const StateOwner& owner) const {
     std::map<std::string, LocalParam> held;
-    const auto hold = [&](std::string name, const ModelTensor& tensor, bool copy) -> Status {
-      CROSSDOCK_ASSIGN_OR_RETURN(LocalParam local, Local(name, tensor, copy));
-      held.emplace(std::move(name), std::move(local));
+    const bool grouped = GroupsExperts(args_);
+    const auto hold = [&](const std::string& key, const ModelTensor& tensor, bool copy) -> Status {
+      if (!(tensor.experts > 0 ? owner.experts : owner.dense)) return OkStatus();
+      for (std::int64_t e = 0; e < (tensor.experts > 0 ? tensor.experts / layout_.ep : 1); ++e) {
+        std::string name = tensor.experts > 0 ? ExpertName(key, e, grouped) : key;
+        CROSSDOCK_ASSIGN_OR_RETURN(LocalParam local, Local(name, tensor, copy, key));
+        held.emplace(std::move(name), std::move(local));
+      }
       return OkStatus();
     };
     for (const auto& [key, tensor] : model_) {
@@ -181,7 +247,7 @@ class Reader {
       if (here) CROSSDOCK_RETURN_IF_ERROR(hold(key, tensor, false));
     }
     // Tied weights are one parameter, unless embedding and head are on different stages.
-    if (chunk.head && !chunk.embedding && !model_.contains(std::string(kHeadKey))) {
+    if (owner.dense && chunk.head && !chunk.embedding && !model_.contains(std::string(kHeadKey))) {
       CROSSDOCK_RETURN_IF_ERROR(hold(std::string(kHeadKey), model_.at(std::string(kEmbeddingKey)), true));
     }
     std::vector<std::string> names;
@@ -192,21 +258,20 @@ class Reader {
     return params;
   }
 
-  Result<std::optional<Value>> Object(std::int64_t group, const char* what) const {
-    const std::string name = fmt::format("{}.{}/shard_0_1", Group(group), what);
+  Result<std::optional<Value>> Object(const StateOwner& owner, const char* what) const {
+    const std::string name = fmt::format("{}.{}/shard_0_1", GroupName({owner.chained, owner.group, 0}), what);
     const auto ref = std::find_if(source_.object_refs.begin(), source_.object_refs.end(), [&](const ObjectRef& r) { return r.name == name; });
     if (ref == source_.object_refs.end()) return std::optional<Value>();
     CROSSDOCK_ASSIGN_OR_RETURN(Value value, load_(*ref));
     return std::optional<Value>(std::move(value));
   }
 
-  Status OneRank(int stage, int rank) {
-    const std::int64_t group = rank + static_cast<std::int64_t>(layout_.tp) * stage;
+  Status OneOwner(int stage, const StateOwner& owner) {
     std::int64_t buffer = 0;
-    CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<Value> padded, Object(group, "per_bucket_numel"));
-    CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<Value> unpadded, Object(group, "per_bucket_numel_unpadded"));
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<Value> padded, Object(owner, "per_bucket_numel"));
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<Value> unpadded, Object(owner, "per_bucket_numel_unpadded"));
     for (int index = 0; index < stages_.vpp; ++index) {
-      CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<LocalParam> params, ParamsOf(stages_.At(stage, index)));
+      CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<LocalParam> params, ParamsOf(stages_.At(stage, index), owner));
       // One buffer a dtype, in order of first appearance.
       std::vector<DType> dtypes;
       for (const LocalParam& param : params) {
@@ -217,14 +282,22 @@ class Reader {
         for (const LocalParam& param : params) {
           if (param.tensor->dtype == dtype) members.push_back(&param);
         }
-        CROSSDOCK_RETURN_IF_ERROR(OneBuffer({group, buffer}, rank, dtype, members, padded, unpadded));
+        CROSSDOCK_RETURN_IF_ERROR(OneBuffer({owner.chained, owner.group, buffer}, owner, dtype, members, padded, unpadded));
         ++buffer;
       }
     }
-    return TakeGroups(group);
+    return TakeGroups(owner);
   }
 
-  Status OneBuffer(std::pair<std::int64_t, std::int64_t> place, int rank, DType dtype, const std::vector<const LocalParam*>& members, const std::optional<Value>& padded,
+  /// The ranks that share an optimizer's state, where known: data-parallel ones, for experts those of one part of them.
+  [[nodiscard]] std::optional<std::int64_t> Sharers(const StateOwner& owner) const {
+    if (!data_parallel_ || owner.dense) return data_parallel_;
+    const std::int64_t ranks = *data_parallel_ * layout_.tp;
+    const std::int64_t parts = static_cast<std::int64_t>(layout_.ep) * layout_.expert_tp();
+    return ranks % parts == 0 ? std::optional<std::int64_t>(ranks / parts) : std::nullopt;
+  }
+
+  Status OneBuffer(const BufferPlace& place, const StateOwner& owner, DType dtype, const std::vector<const LocalParam*>& members, const std::optional<Value>& padded,
                    const std::optional<Value>& unpadded) {
     const auto stored = stored_.find(place);
     if (stored == stored_.end()) return Disagrees(place, fmt::format("such a buffer, for {} parameters", members.size())).WithFound("none");
@@ -242,27 +315,29 @@ class Reader {
       error.found = fitted.error().found;
       return error;
     }
-    if (unpadded && RecordedSizes(*unpadded, place.second) != recorded) return Disagrees(place, "the sizes that per_bucket_numel_unpadded records");
-    CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<std::int64_t> whole, PaddedSizes(place, padded, recorded));
+    if (unpadded && RecordedSizes(*unpadded, place.buffer) != recorded) return Disagrees(place, "the sizes that per_bucket_numel_unpadded records");
+    const std::optional<std::int64_t> sharers = Sharers(owner);
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<std::int64_t> whole, PaddedSizes(place, padded, recorded, sharers));
     for (std::size_t bucket = 0; bucket < recorded.size(); ++bucket) {
-      const std::optional<std::int64_t> share = whole.empty() || !data_parallel_ ? std::nullopt : std::optional<std::int64_t>(whole[bucket] / *data_parallel_);
+      const std::optional<std::int64_t> share = whole.empty() || !sharers ? std::nullopt : std::optional<std::int64_t>(whole[bucket] / *sharers);
       for (const std::vector<std::int32_t>& entries : buffer.entries) {
         CROSSDOCK_RETURN_IF_ERROR(CheckEntryPieces(source_.entries[static_cast<std::size_t>(entries[bucket])], recorded[bucket], *fitted, sizes, bucket, share));
       }
     }
-    return Place(buffer, *fitted, rank, members);
+    return Place(buffer, *fitted, owner, members);
   }
 
   /// What a bucket has with its padding must follow from the run's data-parallel size.
-  Result<std::vector<std::int64_t>> PaddedSizes(std::pair<std::int64_t, std::int64_t> place, const std::optional<Value>& padded, const std::vector<std::int64_t>& recorded) const {
-    if (!padded || !data_parallel_) return std::vector<std::int64_t>();
-    const std::optional<std::vector<std::int64_t>> sizes = RecordedSizes(*padded, place.second);
+  Result<std::vector<std::int64_t>> PaddedSizes(const BufferPlace& place, const std::optional<Value>& padded, const std::vector<std::int64_t>& recorded,
+                                                const std::optional<std::int64_t>& sharers) const {
+    if (!padded || !sharers) return std::vector<std::int64_t>();
+    const std::optional<std::vector<std::int64_t>> sizes = RecordedSizes(*padded, place.buffer);
     if (!sizes || sizes->size() != recorded.size()) return Disagrees(place, "one number a bucket in per_bucket_numel");
     for (std::size_t i = 0; i < recorded.size(); ++i) {
-      const std::int64_t plain = RoundUp(recorded[i], layout::BucketEndDivisor(*data_parallel_, false));
-      const std::int64_t wide = RoundUp(recorded[i], layout::BucketEndDivisor(*data_parallel_, true));
+      const std::int64_t plain = RoundUp(recorded[i], layout::BucketEndDivisor(*sharers, false));
+      const std::int64_t wide = RoundUp(recorded[i], layout::BucketEndDivisor(*sharers, true));
       if ((*sizes)[i] == plain || (*sizes)[i] == wide) continue;
-      return Disagrees(place, fmt::format("{} or {} elements with padding in bucket {}, for {} data-parallel ranks", plain, wide, i, *data_parallel_)).WithFound(fmt::format("{}", (*sizes)[i]));
+      return Disagrees(place, fmt::format("{} or {} elements with padding in bucket {}, for {} ranks that share it", plain, wide, i, *sharers)).WithFound(fmt::format("{}", (*sizes)[i]));
     }
     return *sizes;
   }
@@ -280,7 +355,7 @@ class Reader {
     return Error(std::move(pieces).error()).WithTensor(entry.name).WithHint(fmt::format("the arguments must be those of the run that saved; {}", kLeaveBehind));
   }
 
-  Status Place(const StoredBuffer& buffer, const layout::BucketLayout& layout, int rank, const std::vector<const LocalParam*>& members) {
+  Status Place(const StoredBuffer& buffer, const layout::BucketLayout& layout, const StateOwner& owner, const std::vector<const LocalParam*>& members) {
     for (std::size_t state = 0; state < kBucketStates.size(); ++state) {
       std::vector<Expr> flats;
       for (const std::int32_t entry : buffer.entries[state]) {
@@ -289,9 +364,10 @@ class Reader {
       }
       for (std::size_t i = 0; i < members.size(); ++i) {
         if (members[i]->copy) continue;
-        std::vector<Expr>& shards = shards_[state][members[i]->name];
+        const bool expert = members[i]->tensor->experts > 0;
+        std::vector<Expr>& shards = expert ? ExpertsOf(state, *members[i], owner) : shards_[state][members[i]->key];
         // A tensor that is not cut lies with every rank: the first one's is taken.
-        if (!members[i]->tensor->cut && rank > 0) continue;
+        if (!expert && !members[i]->tensor->cut && owner.tensor > 0) continue;
         CROSSDOCK_ASSIGN_OR_RETURN(Expr shard, OutOfBuffer(layout, flats, i, members[i]->shape));
         shards.push_back(std::move(shard));
       }
@@ -299,17 +375,28 @@ class Reader {
     return OkStatus();
   }
 
-  Status TakeGroups(std::int64_t group) {
-    CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<Value> object, Object(group, "optimizer"));
+  /// Where the experts of one rank go, in their order: a rank's buffer has the first matrices of all of them before the second ones, or
+  /// those of each expert together, but of one matrix always one expert after the other.
+  std::vector<Expr>& ExpertsOf(std::size_t state, const LocalParam& param, const StateOwner& owner) {
+    auto& parts = experts_[state][param.key].parts;
+    parts.resize(static_cast<std::size_t>(layout_.ep));
+    auto& ranks = parts[static_cast<std::size_t>(owner.expert)];
+    ranks.resize(static_cast<std::size_t>(layout_.expert_tp()));
+    return ranks[static_cast<std::size_t>(owner.within)];
+  }
+
+  Status TakeGroups(const StateOwner& owner) {
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<Value> object, Object(owner, "optimizer"));
     const ValueList* wrapped = object ? object->as_sequence() : nullptr;
     const Value* groups = wrapped != nullptr && wrapped->size() == 1 ? wrapped->front().Find("param_groups") : nullptr;
     const ValueList* list = groups != nullptr ? groups->as_sequence() : nullptr;
     if (list == nullptr) {
-      return MakeError(ErrorCode::kIncomplete, "the optimizer's parameter groups are missing").WithTensor(fmt::format("{}.optimizer/shard_0_1", Group(group))).WithHint(kLeaveBehind);
+      return MakeError(ErrorCode::kIncomplete, "the optimizer's parameter groups are missing").WithTensor(fmt::format("{}.optimizer/shard_0_1", GroupName({owner.chained, owner.group, 0}))).WithHint(kLeaveBehind);
     }
+    ValueList& into = owner.dense ? state_.param_groups : state_.expert_groups;
     for (const Value& one : *list) {
       const auto same = [&](const Value& other) { return other.Equals(one); };
-      if (std::ranges::none_of(state_.param_groups, same)) state_.param_groups.push_back(one);
+      if (std::ranges::none_of(into, same)) into.push_back(one);
     }
     return OkStatus();
   }
@@ -322,15 +409,17 @@ class Reader {
         for (std::int64_t layer = 0; layer < tensor.layers; ++layer) {
           const std::string name = tensor.stacked ? fmt::format("{}{}.{}", kLayersPrefix, layer, std::string_view(key).substr(kLayersPrefix.size())) : key;
           const auto shards = shards_[state].find(name);
-          if (shards == shards_[state].end()) {
+          const auto experts = experts_[state].find(name);
+          if (tensor.experts > 0 ? experts == experts_[state].end() : shards == shards_[state].end()) {
             return MakeError(ErrorCode::kCorrupt, "no stage of the layout that the run's arguments say holds the parameter").WithTensor(name).WithHint(kLeaveBehind);
           }
-          CROSSDOCK_ASSIGN_OR_RETURN(Expr whole, JoinRanks(shards->second, tensor.cut, gated_));
-          parts.push_back(std::move(whole));
+          Result<Expr> whole = tensor.experts > 0 ? JoinExperts(experts->second, Cut{tensor.cut->axis + 1, tensor.cut->halves, true}, gated_) : JoinRanks(shards->second, tensor.cut, gated_);
+          if (!whole) return std::move(std::move(whole).error()).WithTensor(name);
+          parts.push_back(*std::move(whole));
         }
         Expr made = parts.front();
         if (tensor.stacked) {
-          CROSSDOCK_ASSIGN_OR_RETURN(made, expr::Stack(parts, 0));
+          CROSSDOCK_ASSIGN_OR_RETURN(made, tensor.experts > 0 ? StackLayers(parts) : expr::Stack(parts, 0));
         }
         state_.entries.push_back({fmt::format("optimizer.state.{}.{}", kBucketStates[state], key), Slot::kParam, made->dtype, made->shape, {}});
         state_.exprs.push_back(std::move(made));
@@ -351,7 +440,8 @@ class Reader {
   std::optional<std::int64_t> data_parallel_;
   std::int64_t layers_ = 0;
   std::map<std::string, ModelTensor> model_;
-  std::array<std::map<std::string, std::vector<Expr>>, kBucketStates.size()> shards_;  ///< by name, in order of tensor ranks
+  std::array<std::map<std::string, std::vector<Expr>>, kBucketStates.size()> shards_;  ///< by key, in order of tensor ranks
+  std::array<std::map<std::string, ExpertParts>, kBucketStates.size()> experts_;       ///< by key
   BucketState state_;
 };
 

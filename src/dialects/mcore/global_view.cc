@@ -58,11 +58,16 @@ Result<GlobalView> SeeFlattened(const Catalog& source) {
 
 /// What the common state says of an optimizer whose state is seen whole.
 void DeclareBucketOptimizer(BucketState* state, Value* common) {
-  Value torch = Value::MakeDict();
-  torch.Set("param_groups", Value::MakeList(std::move(state->param_groups)));
-  Value optimizer = Value::MakeDict();
-  optimizer.Set("optimizer", std::move(torch));
-  if (state->grad_scaler) optimizer.Set("grad_scaler", *std::move(state->grad_scaler));
+  const auto one = [&](ValueList groups) {
+    Value torch = Value::MakeDict();
+    torch.Set("param_groups", Value::MakeList(std::move(groups)));
+    Value optimizer = Value::MakeDict();
+    optimizer.Set("optimizer", std::move(torch));
+    if (state->grad_scaler) optimizer.Set("grad_scaler", *state->grad_scaler);
+    return optimizer;
+  };
+  Value optimizer = one(std::move(state->param_groups));
+  if (!state->expert_groups.empty()) optimizer = Value::MakeDict({{Value(0), std::move(optimizer)}, {Value(1), one(std::move(state->expert_groups))}});
   common->Set("optimizer", std::move(optimizer));
   DeclareFullyReshardable(common);
 }
@@ -88,7 +93,7 @@ Result<GlobalView> SeeBuckets(const Catalog& source, const ViewOptions& options)
     view.catalog.entries.push_back(stored);
     view.exprs.push_back(expr::Leaf(static_cast<int>(i), stored.dtype, stored.shape));
   }
-  std::erase_if(view.catalog.object_refs, [](const ObjectRef& ref) { return ref.name.starts_with("optimizer.distributed."); });
+  std::erase_if(view.catalog.object_refs, [](const ObjectRef& ref) { return ref.name.find("optimizer.distributed.") != std::string::npos; });
   CROSSDOCK_RETURN_IF_ERROR(SortView(&view));
   if (const Value* stored = CommonState(source)) {
     Value common = *stored;

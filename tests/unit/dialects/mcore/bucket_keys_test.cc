@@ -28,10 +28,10 @@ TEST(BucketKeysTest, AKeySaysWhereItsBufferLies) {
   EXPECT_EQ(key.bucket, 2);
   EXPECT_EQ(key.dtypes, "(torch.bfloat16, torch.float32)");
   EXPECT_EQ(key.state, "exp_avg_sq");
-  EXPECT_EQ(key.chained, "");
+  EXPECT_EQ(key.chained, -1);
   EXPECT_TRUE(key.dtypes.starts_with(BufferDTypePrefix(DType::kBF16)));
   ASSERT_OK_AND_ASSIGN(const BucketKey member, ParseBucketKey("chained_1." + std::string(kStart) + "param"));
-  EXPECT_EQ(member.chained, "chained_1.");
+  EXPECT_EQ(member.chained, 1);
 }
 
 TEST(BucketKeysTest, RefusesOtherKeysByName) {
@@ -58,7 +58,22 @@ TEST(BucketKeysTest, RefusesWhatIsNoWholeAdamState) {
   EXPECT_THAT(FindBuffers(With({Key(0, "momentum_buffer")})), IsError(ErrorCode::kUnsupported, HasSubstr("no state of Adam")));
   EXPECT_THAT(FindBuffers(With({Key(0, "param")}, DType::kI16)), IsError(ErrorCode::kUnsupported, HasSubstr("store_param_remainders")));
   EXPECT_THAT(FindBuffers(With({Key(0, "param")}, DType::kF32, {2, 3})), IsError(ErrorCode::kCorrupt, HasSubstr("not flat")));
-  EXPECT_THAT(FindBuffers(With({"chained_0." + Key(0, "param")})), IsError(ErrorCode::kUnsupported, HasSubstr("several optimizers")));
+  EXPECT_THAT(FindBuffers(With({"chained_2." + Key(0, "param")})), IsError(ErrorCode::kUnsupported, HasSubstr("more than two optimizers")));
+  EXPECT_THAT(ParseBucketKey("chain_0." + Key(0, "param")), IsError(ErrorCode::kCorrupt, HasSubstr("chain_0")));
+}
+
+TEST(BucketKeysTest, KeepsTwoOptimizersApart) {
+  std::vector<std::string> names;
+  for (const std::string_view state : kBucketStates) {
+    names.push_back("chained_0." + Key(0, state));
+    names.push_back("chained_1." + Key(0, state));
+  }
+  ASSERT_OK_AND_ASSIGN(const StoredBuffers buffers, FindBuffers(With(names)));
+  ASSERT_EQ(buffers.size(), 2U);
+  EXPECT_EQ(buffers.begin()->first.chained, 0);
+  EXPECT_EQ(buffers.rbegin()->first.chained, 1);
+  EXPECT_EQ(GroupName({1, 3, 0}), "chained_1.optimizer.distributed.dp_group_idx_3");
+  EXPECT_EQ(GroupName({-1, 3, 0}), "optimizer.distributed.dp_group_idx_3");
 }
 
 }  // namespace

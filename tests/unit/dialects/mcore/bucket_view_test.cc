@@ -120,7 +120,7 @@ TEST(BucketViewTest, RefusesArgumentsThatAreNotTheRuns) {
   EXPECT_THAT(with("4", "1", "1"), IsError(ErrorCode::kCorrupt, HasSubstr("4 tensor-parallel ranks")));
   EXPECT_THAT(with("1", "4", "1"), IsError(ErrorCode::kUsage, HasSubstr("2 layers")));
   EXPECT_THAT(with("2", "1", "1"), IsError(ErrorCode::kCorrupt, HasSubstr("dp_group_idx_0")));
-  EXPECT_THAT(with("2", "2", "3"), IsError(ErrorCode::kCorrupt, HasSubstr("3 data-parallel ranks")));
+  EXPECT_THAT(with("2", "2", "3"), IsError(ErrorCode::kCorrupt, HasSubstr("3 ranks that share it")));
 }
 
 TEST(BucketViewTest, NamesTheArgumentsThatAreMissing) {
@@ -129,8 +129,11 @@ TEST(BucketViewTest, NamesTheArgumentsThatAreMissing) {
   Sample sample = Make();
   sample.catalog.objects.clear();
   EXPECT_THAT(sample.Read(), IsError(ErrorCode::kIncomplete, HasSubstr("`args` in the common state")));
-  EXPECT_THAT(Make(R"({"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "expert_model_parallel_size": 2})").Read(),
-              IsError(ErrorCode::kUnsupported, HasSubstr("expert_model_parallel_size = 2")));
+  EXPECT_THAT(Make(R"({"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "expert_model_parallel_size": 2})").Read(), IsOk());  // it has no experts
+  for (const char* more : {R"("num_distributed_optimizer_instances": 2)", R"("moe_use_legacy_grouped_gemm": true)", R"("expert_tensor_parallel_size": 1)"}) {
+    const std::string args = std::string(R"({"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, )") + more + "}";
+    EXPECT_THAT(Make(args).Read(), IsError(ErrorCode::kUnsupported, HasSubstr("does not read"))) << more;
+  }
 }
 
 TEST(BucketViewTest, RefusesSizesAndPiecesThatDoNotAgree) {
@@ -151,11 +154,17 @@ TEST(BucketViewTest, RefusesSizesAndPiecesThatDoNotAgree) {
   EXPECT_THAT(groups.Read(), IsError(ErrorCode::kIncomplete, HasSubstr("parameter groups")));
 }
 
-TEST(BucketViewTest, RefusesExpertsWhoseOrderIsNotRecorded) {
-  Sample sample = Make();
-  sample.catalog.entries.push_back({"decoder.layers.mlp.experts.experts.linear_fc1.weight", Slot::kParam, DType::kBF16, {2, 2, 4, 4}, {}});
-  sample.catalog.SortEntries();
-  EXPECT_THAT(sample.Read(), IsError(ErrorCode::kUnsupported, HasSubstr("mlp.experts.experts.linear_fc1.weight")));
+TEST(BucketViewTest, RefusesExpertsThatItsBucketsDoNotHold) {
+  const auto with = [](const char* args) {
+    Sample sample = Make(args);
+    sample.catalog.entries.push_back({"decoder.layers.mlp.experts.experts.linear_fc1.weight", Slot::kParam, DType::kBF16, {2, 2, 4, 4}, {}});
+    sample.catalog.SortEntries();
+    return sample.Read();
+  };
+  EXPECT_THAT(with(R"({"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2})"), IsError(ErrorCode::kCorrupt, HasSubstr("dp_group_idx_0.gbuf_idx_0")));
+  // With expert parallelism two optimizers are chained, and this is one.
+  EXPECT_THAT(with(R"({"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "expert_model_parallel_size": 2})"),
+              IsError(ErrorCode::kCorrupt, HasSubstr("chained_0.optimizer.distributed.dp_group_idx_0")));
 }
 
 }  // namespace
