@@ -91,6 +91,7 @@ check golden-manifests python3 scripts/check_golden.py
 heading "C++ tests (release)"
 ctest_layer release || finish
 export CROSSDOCK="$PWD/build/release/crossdock"
+check families-table python3 scripts/families_table.py "$CROSSDOCK" --check
 
 if $quick; then finish; fi
 

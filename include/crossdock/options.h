@@ -85,7 +85,7 @@ struct ConvertOptions {
   std::optional<std::int64_t> iteration;
   bool release = false;
   std::string params_from = "model";               ///< "model" or "master"
-  std::string mtp = "keep";                        ///< layers of multi-token prediction: "keep" or "drop"
+  std::string mtp = "keep";                        ///< layers of multi-token prediction: "keep", "drop", or "template"
   std::string experts;                             ///< how HF experts are stored: "single", "fused", a spelling's name; "": see cli
   std::optional<std::int64_t> vocab_divisor;       ///< absent: a Megatron source's padding where TP divides it, else 128
   std::optional<std::int64_t> padded_vocab;

@@ -154,13 +154,7 @@ Status FillState(const Request& request, ConvertOptions* options) {
   CROSSDOCK_RETURN_IF_ERROR(Get(request, "iteration", IntFrom(0), &options->iteration));
   const auto copy = [](std::string_view name, const std::string& text) { return ParseChoice(name, text, "model master"); };
   CROSSDOCK_RETURN_IF_ERROR(Get(request, "params-from", copy, &options->params_from));
-  const auto mtp = [](std::string_view name, const std::string& text) -> Result<std::string> {
-    if (text == "template") {
-      return MakeError(ErrorCode::kUnsupported, "`--mtp template` is not available in this version")
-          .WithHint("`--mtp keep` carries the source's own layers, `--mtp drop` leaves them behind; config.json says what is written");
-    }
-    return ParseChoice(name, text, "keep drop");
-  };
+  const auto mtp = [](std::string_view name, const std::string& text) { return ParseChoice(name, text, "keep drop template"); };
   CROSSDOCK_RETURN_IF_ERROR(Get(request, "mtp", mtp, &options->mtp));
   CROSSDOCK_RETURN_IF_ERROR(Get(request, "experts", Verbatim, &options->experts));
   CROSSDOCK_RETURN_IF_ERROR(Get(request, "make-vocab-size-divisible-by", IntFrom(1, 1 << 30), &options->vocab_divisor));

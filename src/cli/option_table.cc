@@ -79,7 +79,7 @@ constexpr std::array kTable = {
     Flag("no-rng", "no-load-rng", kTargeting | kResumePlan, "leave the random number state behind"),
     Flag("require-optim", "", kConvert | kPlan | kManifest, "fail when no optimizer state was carried"),
     One("params-from", "", "model|master", kConverting, "which copy becomes the parameters; default model"),
-    One("mtp", "", "keep|drop", kConverting, "layers of multi-token prediction; default keep"),
+    One("mtp", "", "keep|drop|template", kConverting, "layers of multi-token prediction; template: missing ones from --hf-template; default keep"),
     One("experts", "", "single|fused", kTargeting, "how experts are stored under Hugging Face names; default: as the template, else as released"),
     One("muon-momentum", "", "ema|sum", kTargeting, "what Muon's momentum is in the source, or the target, that does not say it; where they differ it is converted"),
     Many("set", "", "ARG=VALUE", kTargeting, "an argument that the target must store and the source lacks (repeatable)"),

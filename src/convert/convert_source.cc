@@ -20,6 +20,7 @@ SourceRequest RequestOf(const ConvertOptions& options) {
   request.scan_axis = options.scan_axis;
   request.no_optim = options.no_optim;
   request.drop_mtp = options.mtp == "drop";
+  request.mtp_of_template = options.mtp == "template";
   request.allow = options.allow;
   return request;
 }

@@ -32,6 +32,28 @@ std::set<std::string> DialectsOf(const family::FamilyFile& file) {
   return out;
 }
 
+/// The operations of its rows beside those that every family has, by name.
+std::set<std::string> OperationsOf(const family::FamilyFile& file) {
+  std::set<std::string> out;
+  const auto add = [&](const family::RowTarget& target) {
+    for (const std::vector<std::string>& ops : target.ops) {
+      for (const std::string& op : ops) out.insert(op.substr(0, op.find(':')));
+    }
+  };
+  for (const family::Group& group : file.groups) {
+    for (const family::Row& row : group.rows) {
+      for (const auto& [dialect, target] : row.targets) {
+        if (std::ranges::find(file.without, dialect) == file.without.end()) add(target);
+      }
+    }
+  }
+  for (const auto& [name, spelling] : file.spellings) {
+    for (const family::SpellingRow& row : spelling.rows) add(row.target);
+  }
+  for (const char* plain : {"id", "col", "row", "vocab"}) out.erase(plain);
+  return out;
+}
+
 /// The file and what it includes.
 std::string RulesInFull(const family::FamilyFile& file) {
   std::string out = file.text;
@@ -53,6 +75,16 @@ Value Describe(const family::FamilyFile& file) {
   Value dialects = Value::MakeList();
   for (const std::string& name : DialectsOf(file)) dialects.mutable_sequence()->emplace_back(name);
   row.Set("dialects", std::move(dialects));
+  row.Set("models", file.models);
+  Value consumers = Value::MakeList();
+  for (const std::string& name : file.consumers) consumers.mutable_sequence()->emplace_back(name);
+  row.Set("megatron_names", std::move(consumers));
+  Value operations = Value::MakeList();
+  for (const std::string& name : OperationsOf(file)) operations.mutable_sequence()->emplace_back(name);
+  row.Set("operations", std::move(operations));
+  Value verified = Value::MakeDict();
+  for (const auto& [judge, what] : file.verified) verified.Set(judge, what);
+  row.Set("verified", std::move(verified));
   return row;
 }
 
@@ -83,6 +115,9 @@ Result<Report> Families(const std::string& name, const std::optional<std::string
     const std::set<std::string> dialects = DialectsOf(file);
     report.text += fmt::format("{:<{}} {:<19} {}\n", file.name, width, fmt::format("{}", fmt::join(dialects, ", ")),
                                fmt::join(file.architectures, ", "));
+    if (!file.models.empty()) report.text += fmt::format("  models      {}\n", file.models);
+    if (const std::set<std::string> operations = OperationsOf(file); !operations.empty()) report.text += fmt::format("  operations  {}\n", fmt::join(operations, ", "));
+    for (const auto& [judge, what] : file.verified) report.text += fmt::format("  verified    {}: {}\n", judge, what);
     list.mutable_sequence()->push_back(Describe(file));
     if (file.name != name) continue;
     found = true;

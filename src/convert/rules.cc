@@ -129,7 +129,7 @@ RuleBook RuleBook::Make(const dialects::HubState& hub, formats::Kind kind) {
       if (!binding) continue;
       for (const family::DialectTensor& t : binding->tensors) {
         RuleOf rule;
-        for (std::int32_t i : t.hub) rule.hub.push_back(binding->hub[static_cast<std::size_t>(i)].name);
+        for (std::int32_t i : t.hub) rule.hub.push_back(family::HubNameOf(*binding, i));
         rule.rule = RuleText(*hub.family, t.row_line, rule.hub.empty() ? t.name : rule.hub.front());
         rule.axes = AxisNames(t.shape.size(), t.stack_axis, IsVocabulary(t.name));
         book.Add(t.name, std::move(rule));

@@ -12,6 +12,7 @@
 #include "dialects/hf/config_check.h"
 #include "dialects/hf/hf_dialect.h"
 #include "dialects/hf/language_model.h"
+#include "convert/mtp_template.h"
 #include "dialects/hf/mtp.h"
 #include "dialects/maxtext/maxtext_dialect.h"
 #include "dialects/mcore/mcore_dialect.h"
@@ -266,6 +267,7 @@ Status ReadSourceHub(const SourceRequest& request, Source* source) {
     ReadShapes(*source->storage, &*source->reference);
   }
   if (request.drop_mtp) CROSSDOCK_RETURN_IF_ERROR(dialects::hf::DropMtp(&source->hub));
+  if (request.mtp_of_template) CROSSDOCK_RETURN_IF_ERROR(TakeMtpOfTemplate(source));
   if (request.no_optim) DropOptimizer(&source->hub);
   return CheckMoments(&source->hub);
 }

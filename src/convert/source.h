@@ -38,6 +38,7 @@ struct SourceRequest {
   std::optional<int> scan_axis;                          ///< --scan-axis, of a MaxText source
   bool no_optim = false;
   bool drop_mtp = false;
+  bool mtp_of_template = false;
   std::vector<std::string> allow;
   bool allow_missing = false;                            ///< the second side of a comparison
 };

@@ -258,7 +258,7 @@ Status CheckExact(const Source& source, Kind to, const dialects::TargetState& st
   std::int64_t count = 0;
   std::size_t first = 0;
   for (std::size_t i = 0; i < state.exprs.size(); ++i) {
-    if (!expr::HasArithmetic(state.exprs[i])) continue;
+    if (!expr::RoundsValues(state.exprs[i])) continue;
     // That the momentum changes its convention is asked for, or recorded by both sides; the summary says how.
     if (source.momentum && source.momentum->scaled > 0 && SlotOfTarget(state.catalog.entries[i]) == Slot::kMuonMu) continue;
     if (count++ == 0) first = i;

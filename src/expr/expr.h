@@ -165,6 +165,9 @@ class Node {
 [[nodiscard]] bool IsInexact(const Expr& root);
 /// True when values are computed with on the way: scaled or offset, not only moved and cast.
 [[nodiscard]] bool HasArithmetic(const Expr& root);
+/// True when some of that rounds values. A sum that is computed in F32 is exact where one side of it is of 16 bits: what is added to
+/// was just widened from them, or what comes out is narrowed at once to them (for values of at least 2^-16 beside 1).
+[[nodiscard]] bool RoundsValues(const Expr& root);
 /// One line for `manifest` and `--dry-run`, leaves by ordinal: "concat(reshape[2, 4](0), 1; axis 0)". Long
 /// concats are shortened in the middle.
 [[nodiscard]] std::string Describe(const Expr& root);

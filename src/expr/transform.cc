@@ -149,4 +149,16 @@ bool HasArithmetic(const Expr& root) {
   return std::any_of(root->inputs.begin(), root->inputs.end(), [](const Expr& in) { return HasArithmetic(in); });
 }
 
+bool RoundsValues(const Expr& root) {
+  const auto narrow = [](DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF16; };
+  const auto wide_sum = [](const Expr& e) { return e->op == Op::kOffset && e->dtype == DType::kF32; };
+  if (root->op == Op::kScale) return true;
+  if (root->op == Op::kOffset) {
+    const Expr& in = root->inputs[0];
+    return !wide_sum(root) || in->op != Op::kCast || !narrow(in->inputs[0]->dtype) || RoundsValues(in);
+  }
+  if (root->op == Op::kCast && narrow(root->dtype) && wide_sum(root->inputs[0])) return RoundsValues(root->inputs[0]->inputs[0]);
+  return std::any_of(root->inputs.begin(), root->inputs.end(), [](const Expr& in) { return RoundsValues(in); });
+}
+
 }  // namespace crossdock::expr

@@ -27,6 +27,7 @@ class Binder {
       : family_(family), model_(model), letters_(model.letters), options_(options), consumer_(options.consumer) {}
 
   Result<Binding> Run() {
+    binding_.letters = letters_;
     if (consumer_.empty() && !family_.consumers.empty()) consumer_ = family_.consumers.front();
     for (const Group& group : family_.groups) {
       if ((!group.consumer.empty() && group.consumer != consumer_) || (group.repeats && options_.dialect == "hf")) continue;
@@ -217,6 +218,7 @@ class Binder {
       if (std::find(of.begin(), of.end(), true) == of.end()) continue;
       Result<std::vector<RowSource>> made = SourcesOf(group, row);
       if (!made) return InRow(std::move(made).error(), row);
+      CROSSDOCK_RETURN_IF_ERROR(CheckNamesIndices(group, row, tuples));
       rows.push_back({&row, {}});
       holds.push_back(std::move(of));
       sources.push_back(*std::move(made));
@@ -239,6 +241,16 @@ class Binder {
     const std::vector<std::string> named = IndicesOf(prefix);
     for (const std::vector<std::size_t>& together : TogetherUnder(named, tuples)) {
       for (const Bound& bound : rows) CROSSDOCK_RETURN_IF_ERROR(Target(prefix, bound, together, tuples, named));
+    }
+    return OkStatus();
+  }
+
+  /// A hub name without an index of its group is there once: the index must have one value.
+  Status CheckNamesIndices(const Group& group, const Row& row, const std::vector<IndexValues>& tuples) const {
+    const std::vector<std::string> named = IndicesOf(group.hub_prefix + row.hub);
+    for (const Group::IndexRange& range : group.index) {
+      if (std::find(named.begin(), named.end(), range.letter) != named.end() || tuples.front().at(range.letter) == tuples.back().at(range.letter)) continue;
+      return InRow(MakeError(ErrorCode::kUnsupported, fmt::format("the family {} has one {}{} for all values of {}, of which there are several", family_.name, group.hub_prefix, row.hub, range.letter)), row);
     }
     return OkStatus();
   }
@@ -355,7 +367,7 @@ class Binder {
 
   /// A part of a hub tensor as a leaf of its own.
   Result<Expr> PartLeaf(std::int32_t hub, std::int64_t at, const OpInfo& op) {
-    CROSSDOCK_ASSIGN_OR_RETURN(const Expr part, SplitPart(op.name, expr::Leaf(0, DType::kF32, binding_.hub[static_cast<std::size_t>(hub)].shape), at));
+    CROSSDOCK_ASSIGN_OR_RETURN(const Expr part, SplitPart(op.name, expr::Leaf(0, DType::kF32, binding_.hub[static_cast<std::size_t>(hub)].shape), at, letters_));
     binding_.parts.push_back({hub, at, op.splits, std::string(op.name), part->shape});
     return expr::Leaf(kFirstPart + static_cast<int>(binding_.parts.size()) - 1, DType::kF32, part->shape);
   }
@@ -472,6 +484,30 @@ std::string SpelledName(const FamilyFile& family, const std::vector<std::string>
 
 std::int32_t HubOf(const Binding& binding, std::int32_t ordinal) {
   return ordinal < kFirstPart ? ordinal : binding.parts[static_cast<std::size_t>(ordinal - kFirstPart)].hub;
+}
+
+const std::string& HubNameOf(const Binding& binding, std::int32_t ordinal) { return binding.hub[static_cast<std::size_t>(HubOf(binding, ordinal))].name; }
+
+Result<Expr> PartOf(const Binding& binding, std::int32_t ordinal, const Expr& hub) {
+  if (ordinal < kFirstPart) return hub;
+  const HubPart& part = binding.parts[static_cast<std::size_t>(ordinal - kFirstPart)];
+  return SplitPart(part.op, hub, part.at, binding.letters);
+}
+
+Result<Expr> FromParts(const Binding& binding, std::int32_t hub, const std::map<std::int64_t, Expr>& parts) {
+  const auto kind = std::ranges::find(binding.parts, hub, &HubPart::hub);
+  if (kind == binding.parts.end() || static_cast<std::int64_t>(parts.size()) != kind->of) return Expr();
+  std::vector<Expr> all;
+  for (const auto& [at, part] : parts) {
+    if (!all.empty() && part->dtype != all.front()->dtype) {
+      return MakeError(ErrorCode::kUnsupported, "the parts of one tensor differ in their dtype")
+          .WithTensor(binding.hub[static_cast<std::size_t>(hub)].name)
+          .WithExpected(std::string(DTypeName(all.front()->dtype)))
+          .WithFound(std::string(DTypeName(part->dtype)));
+    }
+    all.push_back(part);
+  }
+  return JoinParts(kind->op, all, binding.letters);
 }
 
 Result<Binding> Bind(const FamilyFile& family, const Model& model, const BindOptions& options) { return Binder(family, model, options).Run(); }

@@ -59,10 +59,16 @@ struct Binding {
   std::vector<DialectTensor> tensors;     ///< likewise
   std::vector<HubPart> parts;
   std::vector<HubCopy> copies;            ///< none of them is among `hub`
+  Letters letters;                        ///< that it was made with
 };
 
 /// The hub tensor behind an ordinal of a dialect's tensor.
 [[nodiscard]] std::int32_t HubOf(const Binding& binding, std::int32_t ordinal);
+[[nodiscard]] const std::string& HubNameOf(const Binding& binding, std::int32_t ordinal);
+/// What an ordinal stands for, of its hub tensor `hub`: all of it, or a part.
+[[nodiscard]] Result<expr::Expr> PartOf(const Binding& binding, std::int32_t ordinal, const expr::Expr& hub);
+/// The hub tensor from its parts by their numbers, or null while some are missing. kUnsupported where their dtypes differ.
+[[nodiscard]] Result<expr::Expr> FromParts(const Binding& binding, std::int32_t hub, const std::map<std::int64_t, expr::Expr>& parts);
 
 struct BindOptions {
   std::string dialect;                    ///< "mcore", "maxtext"; "hf" binds the hub to itself, or to one of its spellings

@@ -38,6 +38,9 @@ constexpr std::array kByFacts = {
     ByFacts{{.qk_layernorm = true, .vision = true}, "qwen3_vl", "it has a vision tower and q/k norms"},
     ByFacts{{.qk_layernorm = true, .experts = true, .vision = true}, "qwen3_vl_moe", "it has a vision tower, q/k norms and experts"},
     ByFacts{{.qkv_bias = true, .vision = true}, "qwen2_5_vl", "it has a vision tower and qkv biases"},
+    ByFacts{{.qk_layernorm = true, .gated_delta = true}, "qwen3_5", "it has layers of a gated delta net and no experts"},
+    ByFacts{{.qk_layernorm = true, .vision = true, .gated_delta = true}, "qwen3_5_vl", "it has a vision tower, layers of a gated delta net and no experts"},
+    ByFacts{{.qk_layernorm = true, .experts = true, .shared_gate = true, .shared_experts = true, .vision = true, .gated_delta = true}, "qwen3_5_vl_moe", "it has a vision tower, layers of a gated delta net and experts"},
     ByFacts{{.experts = true}, "mixtral", "it has experts, and neither q/k norms nor shared experts"},
     ByFacts{{.qk_layernorm = true, .experts = true}, "qwen3_moe", "it has q/k norms and experts"},
     ByFacts{{.qkv_bias = true, .experts = true, .shared_gate = true, .shared_experts = true}, "qwen2_moe", "it has qkv biases and a gated shared expert"},
@@ -48,6 +51,7 @@ constexpr std::array kByFacts = {
 std::string Found(const McoreFacts& facts) {
   std::vector<const char*> found;
   if (facts.vision) found.push_back("a vision tower");
+  if (facts.gated_delta) found.push_back("layers of a gated delta net (self_attention.in_proj; qwen3_next and qwen3_5_moe differ in their Hugging Face names only)");
   if (facts.mla) found.push_back("multi-latent attention (linear_kv_up_proj)");
   if (facts.experts) found.push_back("experts (mlp.router, mlp.experts)");
   if (facts.shared_experts) found.push_back("shared experts");

@@ -25,6 +25,7 @@ struct McoreFacts {
   bool shared_gate = false;    ///< mlp.shared_experts.gate_weight
   bool shared_experts = false;
   bool vision = false;         ///< a vision tower beside the language model
+  bool gated_delta = false;    ///< layers of a gated delta net: self_attention.in_proj, of Megatron-Core or of LoongForge
   bool operator==(const McoreFacts&) const = default;
 };
 /// The family with these tensors, where one is told apart (detect.cc has the table); the assumption goes to `notice`.

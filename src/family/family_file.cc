@@ -61,7 +61,13 @@ FamilyFile Merge(FamilyFile base, FamilyFile own) {
   own.buffers.insert(own.buffers.end(), base.buffers.begin(), base.buffers.end());
   own.f32_islands.insert(own.f32_islands.end(), base.f32_islands.begin(), base.f32_islands.end());
   own.without.insert(own.without.end(), base.without.begin(), base.without.end());
-  if (own.consumers.empty()) own.consumers = std::move(base.consumers);
+  if (own.consumers.empty()) {
+    own.consumers = std::move(base.consumers);
+  } else {  // those of the including file: what is for others falls away
+    const auto other = [&](const std::string& consumer) { return !consumer.empty() && std::find(own.consumers.begin(), own.consumers.end(), consumer) == own.consumers.end(); };
+    std::erase_if(base.groups, [&](const Group& group) { return other(group.consumer); });
+    std::erase_if(base.consumer_prefixes, [&](const auto& prefixes) { return other(prefixes.first); });
+  }
   own.consumer_prefixes.merge(base.consumer_prefixes);
   if (own.text_config.empty()) own.text_config = std::move(base.text_config);
   if (!own.language_model) own.language_model = std::move(base.language_model);
@@ -256,7 +262,10 @@ class Checker {
       if (indices.contains(letter)) named.insert(letter);
       if (!indices.contains(letter) && !file_.letters.contains(letter)) return Bad(row.line, fmt::format("{{{}}} is no index of the group", Printable(letter)));
     }
-    if (named != indices) return Bad(row.line, fmt::format("the hub name \"{}\" must name every index of its group", Printable(hub)));
+    for (const std::string& index : indices) {  // what comes before the layers of multi-token prediction is there once
+      if (named.contains(index) || (index != "l" && index != "e")) continue;
+      return Bad(row.line, fmt::format("the hub name \"{}\" must name every index of its group", Printable(hub)));
+    }
     if (!row.condition.empty()) {
       const Result<Formula> condition = ParseFormula(row.condition);
       if (!condition) return Bad(row.line, condition.error().message);

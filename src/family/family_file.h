@@ -94,6 +94,9 @@ struct LanguageModel {
 struct FamilyFile {
   std::string name;
   std::string path;                                ///< for messages; "builtin:qwen3.toml"
+  std::string models;                              ///< what people call them, for `families` and the documentation's table
+  /// Dialect or consumer -> which version of it was the judge, and of what. Not inherited by files that include this one.
+  std::map<std::string, std::string> verified;
   std::vector<std::string> architectures;
   std::string model_type;                          ///< of config.json, what a rebuilt one says
   std::string when;                                ///< expression over the configuration, or empty

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "family/family_toml.h"
 
+#include <algorithm>
 #include <array>
 
 #define TOML_EXCEPTIONS 0
@@ -37,6 +38,8 @@ class Reader {
     if (key == "family") return Text(node, key, file.name);
     if (key == "include") return Includes(node, document.includes);
     if (key == "model_type") return Text(node, key, file.model_type);
+    if (key == "models") return Text(node, key, file.models);
+    if (key == "verified") return Verified(node, file);
     if (key == "when") return Text(node, key, file.when);
     if (key == "architectures") return Texts(node, key, file.architectures);
     if (key == "letters") return Letters(node, file);
@@ -93,6 +96,17 @@ class Reader {
     const auto* table = node.as_table();
     if (table == nullptr) return At(node, "prefixes are a table");
     for (const auto& [from, to] : *table) CROSSDOCK_RETURN_IF_ERROR(Text(to, "a prefix", out[std::string(from.str())]));
+    return OkStatus();
+  }
+
+  Status Verified(const toml::node& node, FamilyFile& file) const {
+    const auto* table = node.as_table();
+    if (table == nullptr) return At(node, "[verified] must be a table");
+    constexpr std::array<std::string_view, 5> kJudges = {"hf", "megatron", "megatron-bridge", "loongforge", "maxtext"};
+    for (const auto& [name, text] : *table) {
+      if (std::find(kJudges.begin(), kJudges.end(), name.str()) == kJudges.end()) return At(text, fmt::format("\"{}\" is nobody whom [verified] can name", Printable(name.str())));
+      CROSSDOCK_RETURN_IF_ERROR(Text(text, "what was verified", file.verified[std::string(name.str())]));
+    }
     return OkStatus();
   }
 

@@ -7,6 +7,7 @@
 #include "family/formula.h"
 #include "family/row_syntax.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 
 namespace crossdock::family {
 namespace {
@@ -22,7 +23,10 @@ constexpr std::array kOps = {
     OpInfo{"gate_up_T", 0, 0, Argument::kNone},    OpInfo{"gate_up_pair", 0, 0, Argument::kNone},
     OpInfo{"row_E", 0, 0, Argument::kNone},        OpInfo{"row_T", 0, 0, Argument::kNone},
     OpInfo{"id_E", 0, 0, Argument::kNone},         OpInfo{"halves", 0, 0, Argument::kNone},
-    OpInfo{"pair", 0, 2, Argument::kNone},      OpInfo{"plus1", 0, 0, Argument::kNone},
+    OpInfo{"pair", 0, 2, Argument::kNone},         OpInfo{"plus1", 0, 0, Argument::kNone},
+    OpInfo{"minus1", 0, 0, Argument::kNone},       OpInfo{"qgkv", 3, 0, Argument::kOptional},
+    OpInfo{"gdn_qkvz", 0, 4, Argument::kNone},     OpInfo{"gdn_ba", 0, 2, Argument::kNone},
+    OpInfo{"gdn_qkv", 0, 3, Argument::kNone},
     OpInfo{"T", 0, 0, Argument::kNone},            OpInfo{"heads", 0, 0, Argument::kOptional},
     OpInfo{"heads_out", 0, 0, Argument::kOptional}, OpInfo{"heads_b", 0, 0, Argument::kOptional},
     OpInfo{"rope_pair", 0, 0, Argument::kOptional}, OpInfo{"scale", 0, 0, Argument::kRequired},
@@ -91,6 +95,30 @@ Result<Expr> Qkv(const std::vector<Expr>& in, std::int64_t d) {
   flat[0] = joined->shape[0] * joined->shape[1];
   CROSSDOCK_ASSIGN_OR_RETURN(const Expr whole, expr::Reshape(joined, flat));
   return expr::Shard(whole, 0);
+}
+
+/// Gated attention: the hub's q has a head of queries and one of gates in turn, [2 q d, h]; Megatron-Core has of each key head first its
+/// query heads, then their gates, then key and value.
+Result<Expr> Qgkv(const std::vector<Expr>& in, std::int64_t d) {
+  const Shape& gated = in[0]->shape;
+  const Shape& key = in[1]->shape;
+  if (d < 1 || key.empty() || key[0] % d != 0 || key[0] == 0 || gated.empty() || gated[0] % (2 * key[0]) != 0) {
+    return WrongShape("qgkv", gated, fmt::format("twice as many query rows as a multiple of the key rows of {}", ToString(key)));
+  }
+  const std::int64_t groups = key[0] / d;
+  const std::int64_t heads = gated[0] / (2 * key[0]);   // of queries, one key head's
+  Shape split = gated;
+  split[0] = groups;
+  split.insert(1, heads);
+  split.insert(2, 2);
+  split.insert(3, d);
+  std::vector<int> axes;
+  for (int i = 0; i < static_cast<int>(split.size()); ++i) axes.push_back(i);
+  std::swap(axes[1], axes[2]);
+  CROSSDOCK_ASSIGN_OR_RETURN(const Expr in_turn, expr::Reshape(in[0], split));
+  CROSSDOCK_ASSIGN_OR_RETURN(const Expr apart, expr::Transpose(in_turn, std::move(axes)));
+  CROSSDOCK_ASSIGN_OR_RETURN(const Expr query, expr::Reshape(apart, gated));
+  return Qkv({query, in[1], in[2]}, d);
 }
 
 /// [Q; K; V] whole, as some hubs keep it, to the order of `qkv`. `heads`: of q, k and v alike; 0 = the letters q and k.
@@ -207,6 +235,11 @@ Status ApplyHeads(const Call& call, std::int64_t d, Chain& chain) {
 Status ApplyOne(const Call& call, const OpContext& context, Chain& chain) {
   const std::size_t rank = chain.expr->shape.size();
   if (call.name == "id" || call.name == "pair") return OkStatus();
+  if (call.name.starts_with("gdn_")) {
+    if (rank == 0) return WrongShape(call.name, chain.expr->shape, "at least one axis");
+    chain.expr = expr::Shard(chain.expr, 0);
+    return OkStatus();
+  }
   if (call.name == "col" || call.name == "row") {
     const std::size_t axis = call.name == "col" ? 0 : 1;
     if (rank <= axis) return WrongShape(call.name, chain.expr->shape, fmt::format("an axis {}", axis));
@@ -237,8 +270,8 @@ Status ApplyOne(const Call& call, const OpContext& context, Chain& chain) {
     CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, expr::Scale(chain.expr, factor));
     return OkStatus();
   }
-  if (call.name == "plus1") {
-    CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, expr::Offset(chain.expr, 1.0));
+  if (call.name == "plus1" || call.name == "minus1") {
+    CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, expr::Offset(chain.expr, call.name == "plus1" ? 1.0 : -1.0));
     return OkStatus();
   }
   if (call.name == "halves") {
@@ -268,9 +301,9 @@ Status ApplyOne(const Call& call, const OpContext& context, Chain& chain) {
 
 Result<std::vector<Chain>> Start(const Call& call, const std::vector<Expr>& inputs, const OpContext& context, bool split_halves) {
   const std::string& op = call.name;
-  if (op == "qkv") {
+  if (op == "qkv" || op == "qgkv") {
     CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t d, EvaluateInteger(call.argument.empty() ? "d" : call.argument, *context.letters));
-    CROSSDOCK_ASSIGN_OR_RETURN(Expr joined, Qkv(inputs, d));
+    CROSSDOCK_ASSIGN_OR_RETURN(Expr joined, op == "qkv" ? Qkv(inputs, d) : Qgkv(inputs, d));
     return std::vector<Chain>{{std::move(joined)}};
   }
   std::vector<Expr> halves;
@@ -304,7 +337,78 @@ Result<OpInfo> FindOp(std::string_view op) {
   return MakeError(ErrorCode::kUsage, fmt::format("\"{}\" is no operation", Printable(call.name))).WithExpected(fmt::format("one of {}", known));
 }
 
-Result<Expr> SplitPart(std::string_view op, const Expr& whole, std::int64_t at) {
+namespace {
+
+/// How a tensor of a gated delta net is divided along its first axis: `groups` times the parts' rows one after the other.
+struct RowParts {
+  std::int64_t groups = 1;
+  std::vector<std::int64_t> rows;      ///< of each part, in one group
+};
+
+Result<RowParts> RowPartsOf(std::string_view op, const Letters& letters) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t keys, EvaluateInteger("nk", letters));
+  if (op == "gdn_qkv") {
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t key_rows, EvaluateInteger("nk*dk", letters));
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t value_rows, EvaluateInteger("nv*dv", letters));
+    return RowParts{1, {key_rows, key_rows, value_rows}};
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t values, EvaluateInteger("nv/nk", letters));   // value heads of a key head
+  if (op == "gdn_ba") return RowParts{keys, {values, values}};
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t key_size, EvaluateInteger("dk", letters));
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t value_size, EvaluateInteger("dv", letters));
+  return RowParts{keys, {key_size, key_size, values * value_size, values * value_size}};
+}
+
+Result<Expr> SplitRows(std::string_view op, const Expr& whole, std::size_t at, const Letters& letters) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const RowParts parts, RowPartsOf(op, letters));
+  std::int64_t rows = 0;
+  std::int64_t before = 0;
+  for (std::size_t i = 0; i < parts.rows.size(); ++i) {
+    if (i == at) before = rows;
+    rows += parts.rows[i];
+  }
+  Shape split = whole->shape;
+  if (split.empty() || split.size() >= kMaxRank || split[0] != parts.groups * rows) {
+    return WrongShape(op, whole->shape, fmt::format("{} rows: {} times {}", parts.groups * rows, parts.groups, fmt::join(parts.rows, " + ")));
+  }
+  split[0] = parts.groups;
+  split.insert(1, rows);
+  CROSSDOCK_ASSIGN_OR_RETURN(const Expr groups, expr::Reshape(whole, split));
+  Box box = Box::Whole(split);
+  box.offsets[1] = before;
+  box.sizes[1] = parts.rows[at];
+  CROSSDOCK_ASSIGN_OR_RETURN(const Expr part, expr::Slice(groups, std::move(box)));
+  Shape flat = whole->shape;
+  flat[0] = parts.groups * parts.rows[at];
+  return expr::Reshape(part, flat);
+}
+
+Result<Expr> JoinRows(std::string_view op, const std::vector<Expr>& all, const Letters& letters) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const RowParts parts, RowPartsOf(op, letters));
+  std::vector<Expr> grouped;
+  std::int64_t rows = 0;
+  for (std::size_t i = 0; i < all.size() && i < parts.rows.size(); ++i) {
+    Shape split = all[i]->shape;
+    if (split.empty() || split.size() >= kMaxRank || split[0] != parts.groups * parts.rows[i]) {
+      return WrongShape(op, all[i]->shape, fmt::format("{} rows", parts.groups * parts.rows[i]));
+    }
+    split[0] = parts.groups;
+    split.insert(1, parts.rows[i]);
+    CROSSDOCK_ASSIGN_OR_RETURN(Expr groups, expr::Reshape(all[i], split));
+    grouped.push_back(std::move(groups));
+    rows += all[i]->shape[0];
+  }
+  if (all.size() != parts.rows.size()) return WrongShape(op, all.front()->shape, fmt::format("{} parts", parts.rows.size()));
+  CROSSDOCK_ASSIGN_OR_RETURN(const Expr joined, expr::Concat(std::move(grouped), 1));
+  Shape flat = all.front()->shape;
+  flat[0] = rows;
+  return expr::Reshape(joined, flat);
+}
+
+}  // namespace
+
+Result<Expr> SplitPart(std::string_view op, const Expr& whole, std::int64_t at, const Letters& letters) {
+  if (op != "pair") return SplitRows(op, whole, static_cast<std::size_t>(at), letters);
   const std::size_t rank = whole->shape.size();
   if (rank == 0 || rank >= kMaxRank || whole->shape[rank - 1] % 2 != 0) return WrongShape(op, whole->shape, "a last axis of pairs");
   Shape split = whole->shape;
@@ -314,7 +418,8 @@ Result<Expr> SplitPart(std::string_view op, const Expr& whole, std::int64_t at) 
   return expr::Index(pairs, static_cast<int>(rank), at);
 }
 
-Result<Expr> JoinParts(std::string_view op, const std::vector<Expr>& parts) {
+Result<Expr> JoinParts(std::string_view op, const std::vector<Expr>& parts, const Letters& letters) {
+  if (op != "pair") return JoinRows(op, parts, letters);
   const Shape& part = parts.front()->shape;
   if (parts.size() != 2 || part.empty()) return WrongShape(op, part, "two parts with an axis");
   CROSSDOCK_ASSIGN_OR_RETURN(const Expr pairs, expr::Stack(parts, static_cast<int>(part.size())));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file  The operations a row may name, each as an expression over the row's hub tensors. The tensor-parallel cut is
 /// part of the operation: col and vocab cut axis 0, row axis 1, qkv axis 0, gate_up each half, id nothing.
-/// All but `scale` only move elements. Errors: kUsage for shapes that an operation cannot take.
+/// All but `scale`, `plus1` and `minus1` only move elements. Errors: kUsage for shapes that an operation cannot take.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,11 @@ struct OpInfo {
 /// The operation that "name" or "name:argument" calls. kUsage for an unknown one or a wrong argument.
 [[nodiscard]] Result<OpInfo> FindOp(std::string_view op);
 
-/// The `at`-th of the tensors that a splitting operation makes of one, and the way back from all of them.
-[[nodiscard]] Result<expr::Expr> SplitPart(std::string_view op, const expr::Expr& whole, std::int64_t at);
-[[nodiscard]] Result<expr::Expr> JoinParts(std::string_view op, const std::vector<expr::Expr>& parts);
+/// The `at`-th of the tensors that a splitting operation makes of one, and the way back from all of them. The parts of `pair` lie
+/// in turn along the last axis; those of gdn_qkvz and gdn_ba follow each other within each key head (letters nk, nv, dk, dv), those of
+/// gdn_qkv once, along the first axis.
+[[nodiscard]] Result<expr::Expr> SplitPart(std::string_view op, const expr::Expr& whole, std::int64_t at, const Letters& letters);
+[[nodiscard]] Result<expr::Expr> JoinParts(std::string_view op, const std::vector<expr::Expr>& parts, const Letters& letters);
 
 struct OpContext {
   const Letters* letters = nullptr;

@@ -91,6 +91,25 @@ Result<std::vector<std::string>> ParsePipelineLayout(std::string_view text) {
   return cells;
 }
 
+Result<MtpCell> FindMtp(std::span<const std::string> cells, int stages) {
+  MtpCell found;
+  const auto refuse = [](std::string message, std::size_t cell) {
+    return MakeError(ErrorCode::kUsage, "the pipeline layout places layers of multi-token prediction (m) where Megatron has none")
+        .WithExpected(std::move(message))
+        .WithFound(fmt::format("m in cell {}", cell));
+  };
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const auto count = std::count(cells[i].begin(), cells[i].end(), 'm');
+    if (found.layers > 0 && cells[i].find('t') != std::string::npos) return refuse("all decoder layers (t) before them", i);
+    if (count == 0) continue;
+    if (found.layers > 0) return refuse("all of them in one cell", i);
+    if (cells[i].rfind('t') != std::string::npos && cells[i].rfind('t') > cells[i].find('m')) return refuse("all decoder layers (t) before them", i);
+    if (i / static_cast<std::size_t>(stages) + 1 != cells.size() / static_cast<std::size_t>(stages)) return refuse("the last virtual stage of a stage", i);
+    found = {count, static_cast<int>(i % static_cast<std::size_t>(stages))};
+  }
+  return found;
+}
+
 std::string PipelineLayoutString(std::span<const std::int64_t> layers) {
   std::string text = "E";
   for (std::size_t i = 0; i < layers.size(); ++i) {

@@ -21,6 +21,15 @@ namespace crossdock::layout {
 /// The cells of a layout string, repetitions unrolled: only letters E, t, m and L are left.
 [[nodiscard]] Result<std::vector<std::string>> ParsePipelineLayout(std::string_view text);
 
+/// The layers of multi-token prediction in unrolled cells.
+struct MtpCell {
+  std::int64_t layers = 0;
+  int stage = -1;                ///< -1: there are none
+};
+/// All of them stand in one cell, in the last virtual stage of its stage, after every decoder layer (validate_layer_layout); kUsage
+/// says which of that does not hold. REQUIRES: the number of cells is a multiple of `stages`.
+[[nodiscard]] Result<MtpCell> FindMtp(std::span<const std::string> cells, int stages);
+
 /// "Et|t*2|tL": the string for these numbers of layers, embedding in the first cell, loss in the last.
 [[nodiscard]] std::string PipelineLayoutString(std::span<const std::int64_t> layers);
 

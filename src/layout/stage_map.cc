@@ -109,9 +109,7 @@ Result<StageMap> FromString(const ParallelLayout& layout, std::int64_t layers) {
     counts.push_back(std::count(cell.begin(), cell.end(), 't'));
   }
   const auto total = [&](char letter) { return std::count(all.begin(), all.end(), letter); };
-  if (total('m') != 0) {
-    return refuse("places multi-token prediction layers (m), which this model does not have").WithFound(fmt::format("{} times m", total('m')));
-  }
+  CROSSDOCK_RETURN_IF_ERROR(FindMtp(cells, layout.pp));
   if (total('E') != 1 || all.front() != 'E') {
     return refuse("must begin with the embedding (E), and name it once").WithFound(fmt::format("{} times E", total('E')));
   }

@@ -39,7 +39,7 @@ struct StageMap {
   [[nodiscard]] std::vector<std::int64_t> Counts() const;
 };
 
-/// A layout string with multi-token prediction (m) is refused: no model of this version has such layers.
+/// Layers of multi-token prediction (m of a layout string) are no decoder layers: see FindMtp in pipeline_layout.h.
 [[nodiscard]] Result<StageMap> MakeStageMap(const ParallelLayout& layout, std::int64_t layers);
 
 }  // namespace crossdock::layout

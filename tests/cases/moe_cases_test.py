@@ -159,6 +159,24 @@ class Prediction(MoeCase):
         self.same("back", items)
         self.assertEqual(self.config("back")["num_nextn_predict_layers"], 1)
 
+    def test_b26_taken_from_the_template_on_request(self):
+        config, items = moe_checkpoint.deepseek(num_nextn_predict_layers=0)
+        checkpoint.write(self.path("plain"), config, items)
+        more, all_items = moe_checkpoint.deepseek()
+        checkpoint.write(self.path("reference"), more, all_items, shards=3)
+        self.run_tool("convert", "plain", "m", "--to", "megatron", "--tp", 2)
+        prefix = "model.layers.3."                         # its copies of embedding and head are those of the model that is written
+        wanted = items | {name: item for name, item in all_items.items() if name.startswith(prefix)}
+        wanted |= {prefix + "embed_tokens.weight": items["model.embed_tokens.weight"], prefix + "shared_head.head.weight": items["lm_head.weight"]}
+        for source, to in (("plain", "a"), ("m", "b")):
+            text = self.text("convert", source, to, "--to", "hf", "--hf-template", "reference", "--mtp", "template")
+            self.assertIn("1 layer of multi-token prediction", text)
+            self.same(to, wanted)
+            self.assertEqual(self.config(to)["num_nextn_predict_layers"], 1)
+        other, others = moe_checkpoint.deepseek(q_lora_rank=8)
+        checkpoint.write(self.path("larger"), other, others)
+        self.refused("no", "convert", "plain", "no", "--to", "hf", "--hf-template", "larger", "--mtp", "template", says=["other sizes"], expect=2)
+
     def test_copies_must_be_equal_and_may_be_missing(self):
         config, items = moe_checkpoint.deepseek()
         copies = {"model.layers.3.embed_tokens.weight", "model.layers.3.shared_head.head.weight"}

@@ -92,7 +92,7 @@ def test_there_and_back_bit_for_bit(source, tmp_path, case, layout):
     tool.convert(tmp_path / "megatron", tmp_path / "hf", "--to", "hf", "--max-shard-size", "90KB")
     assert_same(read_directory(tmp_path / "hf")[0], tensors)
     # transformers announces prediction layers that it does not write: config.json then says that there are none.
-    expected = config | ({"num_nextn_predict_layers": 0} if config["model_type"] in ("kimi_k2", "deepseek_v3") else {})
+    expected = config | ({"num_nextn_predict_layers": 0} if config["model_type"] in ("kimi_k2", "deepseek_v3", "glm4_moe") else {})
     assert json.loads((tmp_path / "hf" / "config.json").read_text()).items() >= expected.items()
     if layout == "tp2_pp2_uneven" and config["model_type"] != "kimi_k2":
         ours, theirs = models.logits(tmp_path / "hf"), models.logits(directory)
@@ -233,3 +233,67 @@ def test_from_the_arguments_and_a_template(source, tmp_path, case):
     tool.convert(tmp_path / "megatron", tmp_path / "hf", "--to", "hf", "--hf-template", directory)
     assert_same(read_directory(tmp_path / "hf")[0], tensors)
     assert torch.equal(models.logits(tmp_path / "hf"), models.logits(directory))
+
+
+def test_glm_carries_its_layer_of_multi_token_prediction(source, tmp_path):
+    """Layer 46 of GLM-4.5, here 3: beside a decoder layer's tensors three norms and a projection; embedding and head repeat the model's."""
+    import shutil
+    import safetensors.torch
+    directory, tensors, config = source("glm4_moe")
+    assert config["num_nextn_predict_layers"] == 1, "transformers announces the layer that it does not write"
+    whole = {}
+    for file in directory.glob("*.safetensors"):
+        whole |= safetensors.torch.load_file(file)
+    at = "model.layers.3."
+    more = {at + name.removeprefix("model.layers.2."): fill("mtp:" + name, tuple(tensor.shape), tensor.dtype) for name, tensor in whole.items() if name.startswith("model.layers.2.")}
+    more |= {at + "enorm.weight": fill("enorm", (40,), torch.bfloat16), at + "hnorm.weight": fill("hnorm", (40,), torch.bfloat16), at + "eh_proj.weight": fill("eh", (40, 80), torch.bfloat16),
+             at + "shared_head.norm.weight": fill("norm", (40,), torch.bfloat16), at + "embed_tokens.weight": whole["model.embed_tokens.weight"].clone(),
+             at + "shared_head.head.weight": whole["lm_head.weight"].clone()}
+    (tmp_path / "source").mkdir()
+    shutil.copy(directory / "config.json", tmp_path / "source")
+    safetensors.torch.save_file(whole | more, tmp_path / "source" / "model.safetensors", {"format": "pt"})
+    tool.convert(tmp_path / "source", tmp_path / "megatron", "--to", "megatron", "--tp", 2, "--ep", 2)
+    keys = _megatron_tensors(tool.step_of(tmp_path / "megatron"))
+    assert keys["mtp.layers.0.transformer_layer.self_attention.linear_qkv.weight"].shape == (48, 40) and keys["mtp.layers.0.transformer_layer.mlp.router.expert_bias"].dtype == torch.float32
+    tool.convert(tmp_path / "megatron", tmp_path / "hf", "--to", "hf", "--hf-template", tmp_path / "source")
+    assert_same(read_directory(tmp_path / "hf")[0], read_directory(tmp_path / "source")[0])
+    tool.convert(directory, tmp_path / "template", "--to", "hf", "--hf-template", tmp_path / "source", "--mtp", "template")
+    assert_same(read_directory(tmp_path / "template")[0], read_directory(tmp_path / "source")[0])
+
+
+def test_rotary_scalings_that_megatron_lacks_are_refused_by_name(source, tmp_path):
+    """Llama 4 Scout's llama3 scaling has other constants than Megatron's; Phi-3's longrope has no argument. Other targets carry both."""
+    import shutil
+    scout = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 16.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0, "original_max_position_embeddings": 8192}
+    long = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 5, "long_factor": [2.0] * 5, "original_max_position_embeddings": 32}
+    for case, rope, words in (("llama4", scout, ["high_freq_factor"]), ("phi3", long, ["longrope"])):
+        directory, tensors, config = source(case)
+        shutil.copytree(directory, tmp_path / case)
+        (tmp_path / case / "config.json").write_text(json.dumps(config | {"rope_parameters": rope, "rope_scaling": {key: value for key, value in rope.items() if key != "rope_theta"}}))
+        tool.refused(tool.convert(tmp_path / case, tmp_path / "megatron", "--to", "megatron", expect=3), *words)
+        tool.convert(tmp_path / case, tmp_path / f"{case}-full", "--to", "full-state")
+        tool.convert(tmp_path / f"{case}-full", tmp_path / f"{case}-hf", "--to", "hf")
+        assert_same(read_directory(tmp_path / f"{case}-hf")[0], tensors)
+        assert json.loads((tmp_path / f"{case}-hf" / "config.json").read_text())["rope_parameters"] == rope
+
+
+def test_internlm2_keeps_megatrons_order_of_q_k_v(tmp_path):
+    """Names of its authors' files; wqkv has Megatron's rows already."""
+    import safetensors.torch
+    config = dict(architectures=["InternLM2ForCausalLM"], model_type="internlm2", tie_word_embeddings=False, rms_norm_eps=1e-5, rope_theta=1000000.0, max_position_embeddings=128, hidden_act="silu",
+                  hidden_size=40, intermediate_size=52, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, vocab_size=307, bias=False, dtype="bfloat16")
+    shapes = {"model.tok_embeddings.weight": (307, 40), "model.norm.weight": (40,), "output.weight": (307, 40)}
+    for layer in range(3):
+        at = f"model.layers.{layer}."
+        shapes |= {at + "attention_norm.weight": (40,), at + "ffn_norm.weight": (40,), at + "attention.wqkv.weight": (80, 40), at + "attention.wo.weight": (40, 40), at + "feed_forward.w1.weight": (52, 40),
+                   at + "feed_forward.w3.weight": (52, 40), at + "feed_forward.w2.weight": (40, 52)}
+    (tmp_path / "source").mkdir()
+    tensors = {name: fill("internlm2:" + name, shape, torch.bfloat16) for name, shape in shapes.items()}
+    safetensors.torch.save_file(tensors, tmp_path / "source" / "model.safetensors", {"format": "pt"})
+    (tmp_path / "source" / "config.json").write_text(json.dumps(config))
+    for to in ("megatron", "megatron-legacy"):
+        tool.convert(tmp_path / "source", tmp_path / to, "--to", to, "--tp", 2, "--pp", 2, "--first-stage-layers", 2)
+        tool.convert(tmp_path / to, tmp_path / f"hf-{to}", "--to", "hf")
+        assert_same(read_directory(tmp_path / f"hf-{to}")[0], read_directory(tmp_path / "source")[0])
+    keys = _megatron_tensors(tool.step_of(tmp_path / "megatron"))
+    assert torch.equal(keys["decoder.layers.self_attention.linear_qkv.weight"], torch.stack([tensors[f"model.layers.{layer}.attention.wqkv.weight"] for layer in range(3)]))

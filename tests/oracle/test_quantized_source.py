@@ -238,3 +238,42 @@ def test_mxfp4_is_what_transformers_unpacks(workshop):
     safetensors.torch.save_file(tensors, source / "model.safetensors", {"format": "pt"})
     text = tool.convert(source, workshop.fresh("plain"), "--to", "hf", "--rules", rules, expect=3)
     tool.refused(text, "down_proj_blocks", "down_proj_scales")
+
+
+def test_gpt_oss_of_mxfp4_to_megatron_and_back(workshop):
+    """As it is released: experts packed, everything else BF16. Megatron gets what transformers unpacks, and the way back is BF16."""
+    transformers = pytest.importorskip("transformers")
+    mxfp4 = pytest.importorskip("transformers.integrations.mxfp4")
+    plain, source = workshop.fresh("gpt_oss"), workshop.fresh("gpt_oss-mxfp4")
+    config = transformers.GptOssConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8, intermediate_size=32, vocab_size=50, num_local_experts=4,
+                                       num_experts_per_tok=2, sliding_window=8, max_position_embeddings=128, layer_types=["sliding_attention", "full_attention"], pad_token_id=0, eos_token_id=2)
+    transformers.GptOssForCausalLM(config).to(torch.bfloat16).save_pretrained(plain)
+    tensors = read_directory_as_torch(plain)
+    wanted = dict(tensors)
+    for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
+        experts, cols, rows = tensors.pop(name).shape
+        generator = torch.Generator().manual_seed(rows + 1000 * int(name.split(".")[2]))
+        blocks = torch.randint(0, 256, (experts, rows, cols // 32, 16), generator=generator, dtype=torch.uint8)
+        scales = torch.randint(118, 126, (experts, rows, cols // 32), generator=generator, dtype=torch.uint8)
+        tensors[name + "_blocks"], tensors[name + "_scales"] = blocks, scales
+        wanted[name] = mxfp4.convert_moe_packed_tensors(blocks, scales, dtype=torch.bfloat16)
+    source.mkdir()
+    safetensors.torch.save_file(tensors, source / "model.safetensors", {"format": "pt"})
+    said = json.loads((plain / "config.json").read_text()) | {"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": []}}
+    (source / "config.json").write_text(json.dumps(said))
+    target, back = workshop.fresh("megatron"), workshop.fresh("back")
+    assert "4 weights are stored quantized (MXFP4" in tool.convert(source, target, "--to", "megatron", "--tp", 2, "--ep", 2, "--verify")
+    tool.convert(target, back, "--to", "hf")
+    assert_same(raw_of(read_directory_as_torch(back)), raw_of(wanted))
+    assert "quantization_config" not in json.loads((back / "config.json").read_text())
+
+
+def test_deepseek_of_fp8_to_megatron_and_back(workshop):
+    """Blocks of every matrix, experts and latents included; the router's correction stays F32."""
+    source, target, back = workshop.fresh("deepseek-fp8"), workshop.fresh("megatron"), workshop.fresh("back")
+    hf, config, _ = workshop.hf("deepseek_v3")
+    wanted = write(hf, source, "block")
+    tool.convert(source, target, "--to", "megatron", "--tp", 2, "--ep", 2, "--verify")
+    mcore_load.check(tool.step_of(target), config, wanted, layouts=[env.Layout(2, 1, dp=2, ep=2)])
+    tool.convert(target, back, "--to", "hf")
+    assert_same(raw_of(read_directory_as_torch(back)), raw_of(wanted))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The fields are those of transformers 5.24: `first_k_dense_replace` with `moe_layer_freq` (DeepSeek's own code), `mlp_only_layers`
-/// with `decoder_sparse_step` (Qwen2-MoE, Qwen3-MoE), `moe_layers` (Llama 4).
+/// with `decoder_sparse_step` (Qwen2-MoE, Qwen3-MoE), `moe_layers` (Llama 4), `layer_types` (Qwen3-Next, Qwen3.5).
 #include "dialects/hf/config_kinds.h"
 
 #include <fmt/format.h>
@@ -27,6 +27,11 @@ bool Says(const family::FamilyFile& family, const family::Model& model, const Va
 
 Status PatchKinds(const family::FamilyFile& family, const family::Model& model, Value* config) {
   if (model.kinds.empty() || Says(family, model, *config)) return OkStatus();
+  if (const auto full = model.kinds.find("full"); full != model.kinds.end()) {
+    ValueList types;
+    for (const bool one : full->second) types.emplace_back(one ? "full_attention" : "linear_attention");
+    config->Set("layer_types", Value::MakeList(std::move(types)));
+  }
   const auto moe = model.kinds.find("moe");
   const auto rules = family.layer_kinds.find("moe");
   if (moe != model.kinds.end() && rules != family.layer_kinds.end() && rules->second.contains("hf")) {

@@ -42,7 +42,11 @@ std::int64_t CountMtpLayers(const family::FamilyFile& family, const family::Lett
   const std::vector<std::string> patterns = OwnPatterns(family);
   std::int64_t count = 0;
   const auto there = [&](std::int64_t layer) {
-    return std::ranges::any_of(patterns, [&](const std::string& pattern) { return has(family::FillIndices(pattern, {{"i", layer}}, letters)); });
+    return std::ranges::any_of(patterns, [&](const std::string& pattern) {
+      const std::string name = family::FillIndices(pattern, {{"i", layer}}, letters);
+      // What stands before all prediction layers tells of the first one only.
+      return (layer == 0 || name != family::FillIndices(pattern, {{"i", 0}}, letters)) && has(name);
+    });
   };
   while (count < kMaxMtpLayers && there(count)) ++count;
   return count;

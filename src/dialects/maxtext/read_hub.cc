@@ -11,7 +11,6 @@
 #include "dialects/maxtext/inventory.h"
 #include "dialects/maxtext/maxtext_dialect.h"
 #include "dialects/maxtext/tree_binding.h"
-#include "family/rule_ops.h"
 
 namespace crossdock::dialects::maxtext {
 namespace {
@@ -90,21 +89,11 @@ class Claims {
 
   /// Hub tensors that lie here in several arrays. One that lacks a part is missing, which was told.
   Status JoinAll() {
-    std::map<std::int32_t, const family::HubPart*> kinds;
-    for (const family::HubPart& part : binding_.numbered.parts) kinds[part.hub] = &part;
     for (const auto& [place, parts] : parts_) {
-      const family::HubPart& kind = *kinds.at(place.first);
-      if (static_cast<std::int64_t>(parts.size()) != kind.of) continue;
+      CROSSDOCK_ASSIGN_OR_RETURN(const Expr joined, family::FromParts(binding_.numbered, place.first, parts));
+      if (joined == nullptr) continue;
       const family::HubTensor& hub = binding_.numbered.hub[static_cast<std::size_t>(place.first)];
-      std::vector<Expr> all;
-      for (const auto& [at, part] : parts) all.push_back(part);
-      const DType dtype = all.front()->dtype;
-      for (Expr& one : all) {
-        if (one->dtype == dtype) continue;
-        return MakeError(ErrorCode::kUnsupported, "the arrays of one tensor differ in their dtype").WithTensor(hub.name).WithExpected(std::string(DTypeName(dtype))).WithFound(std::string(DTypeName(one->dtype)));
-      }
-      CROSSDOCK_ASSIGN_OR_RETURN(const Expr joined, family::JoinParts(kind.op, all));
-      hub_.push_back({hub.name, place.second, dtype, hub.shape, expr::Simplify(joined)});
+      hub_.push_back({hub.name, place.second, joined->dtype, hub.shape, expr::Simplify(joined)});
     }
     return OkStatus();
   }

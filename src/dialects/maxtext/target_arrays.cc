@@ -54,7 +54,7 @@ class Builder {
     const auto found = tensors_.find({name, slot});
     return found == tensors_.end() ? nullptr : found->second;
   }
-  const std::string& HubName(std::int32_t ordinal) const { return binding_.numbered.hub[static_cast<std::size_t>(family::HubOf(binding_.numbered, ordinal))].name; }
+  const std::string& HubName(std::int32_t ordinal) const { return family::HubNameOf(binding_.numbered, ordinal); }
   bool All(const DialectTensor& tensor, Slot slot) const {
     return std::all_of(tensor.hub.begin(), tensor.hub.end(), [&](std::int32_t o) { return Find(HubName(o), slot) != nullptr; });
   }
@@ -96,7 +96,7 @@ class Builder {
     CROSSDOCK_ASSIGN_OR_RETURN(const Expr forward, expr::ForSlot(tensor.forward, slot));
     const bool computed = expr::HasArithmetic(forward);
     CROSSDOCK_ASSIGN_OR_RETURN(Expr made, expr::Substitute(forward, [&](int ordinal) -> Result<Expr> {
-      CROSSDOCK_ASSIGN_OR_RETURN(Expr part, PartOf(binding_.numbered, ordinal, Find(HubName(ordinal), source)->expr));
+      CROSSDOCK_ASSIGN_OR_RETURN(Expr part, family::PartOf(binding_.numbered, ordinal, Find(HubName(ordinal), source)->expr));
       return expr::Cast(std::move(part), computed ? DType::kF32 : dtype);
     }));
     CROSSDOCK_ASSIGN_OR_RETURN(made, expr::Cast(std::move(made), dtype));

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "family/rule_ops.h"
 
 namespace crossdock::dialects::maxtext {
 namespace {
@@ -32,12 +31,6 @@ bool IsBuffer(const family::FamilyFile& family, const family::Binding& binding, 
   return !tensor.hub.empty() && std::all_of(tensor.hub.begin(), tensor.hub.end(), [&](std::int32_t ordinal) {
     return family::FitsAny(family.buffers, binding.hub[static_cast<std::size_t>(family::HubOf(binding, ordinal))].name);
   });
-}
-
-Result<expr::Expr> PartOf(const family::Binding& binding, std::int32_t ordinal, const expr::Expr& hub) {
-  if (ordinal < family::kFirstPart) return hub;
-  const family::HubPart& part = binding.parts[static_cast<std::size_t>(ordinal - family::kFirstPart)];
-  return family::SplitPart(part.op, hub, part.at);
 }
 
 int VocabularyAxis(std::string_view name) {

@@ -22,8 +22,6 @@ struct TreeBinding {
 /// True when every hub tensor of it is a buffer of the family.
 [[nodiscard]] bool IsBuffer(const family::FamilyFile& family, const family::Binding& binding, const family::DialectTensor& tensor);
 
-/// The part of a hub tensor that an ordinal of a dialect's tensor stands for; the whole where it is no part.
-[[nodiscard]] Result<expr::Expr> PartOf(const family::Binding& binding, std::int32_t ordinal, const expr::Expr& hub);
 
 /// The axis of a tensor that counts the vocabulary, or -1: MaxText's vocab_size may exceed the model's.
 [[nodiscard]] int VocabularyAxis(std::string_view name);

@@ -18,7 +18,7 @@ constexpr std::array kArchitecture = {
     "rotary_seq_len_interpolation_factor", "use_rope_scaling", "rope_scaling_factor", "normalization", "layernorm_epsilon", "norm_epsilon",
     "swiglu", "squared_relu", "add_bias_linear", "add_qkv_bias", "qk_layernorm", "untie_embeddings_and_output_weights", "window_size",
     "attention_dropout", "hidden_dropout", "apply_query_key_layer_scaling", "softmax_scale", "tokenizer_type", "tokenizer_model",
-    "rope_type", "rotary_scaling_factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
+    "linear_attention_freq", "rope_type", "rotary_scaling_factor", "original_max_position_embeddings", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
     "moe_layer_freq", "window_attn_skip_freq", "yarn_rotary_scaling_factor", "yarn_original_max_position_embeddings", "yarn_beta_fast",
     "yarn_beta_slow", "yarn_mscale", "yarn_mscale_all_dim", "yarn_correction_range_round_to_int"};
 
@@ -191,6 +191,15 @@ void SetExpertLayers(const family::Model& model, Value* args) {
   args->Set("moe_layer_freq", Value::MakeList(std::move(freq)));
 }
 
+/// linear_attention_freq: 1 for layers of linear attention, 0 for those of full attention (the kind `full`).
+void SetLinearLayers(const family::Model& model, Value* args) {
+  const auto kinds = model.kinds.find("full");
+  if (kinds == model.kinds.end()) return;
+  ValueList freq;
+  for (const bool full : kinds->second) freq.emplace_back(full ? 0 : 1);
+  args->Set("linear_attention_freq", Value::MakeList(std::move(freq)));
+}
+
 Result<Value> FromHf(const family::FamilyFile& family, const family::Model& model, const Value& config) {
   const family::Letters& letters = model.letters;
   CROSSDOCK_RETURN_IF_ERROR(CheckConfig(family, config));
@@ -213,6 +222,7 @@ Result<Value> FromHf(const family::FamilyFile& family, const family::Model& mode
   }
   SetUnrotatedLayers(family, config, &args);
   SetExpertLayers(model, &args);
+  SetLinearLayers(model, &args);
   if (const std::optional<std::int64_t> length = config.GetInt("max_position_embeddings")) {
     args.Set("max_position_embeddings", Value(*length));
     args.Set("seq_length", Value(*length));
@@ -259,7 +269,9 @@ Result<Value> ArgsFromConfig(const family::FamilyFile& family, const family::Mod
   for (const auto& [flag, text] : family.mcore_flags) {
     if (flag != "position_embedding_type") args.Set(flag, ParseArgument(text));  // yarn only where the model says so
   }
-  for (const char* off : {"apply_layernorm_1p", "layernorm_zero_centered_gamma"}) args.Set(off, Value(false));
+  for (const char* off : {"apply_layernorm_1p", "layernorm_zero_centered_gamma"}) {
+    if (!family.States(off)) args.Set(off, Value(false));
+  }
   const auto mtp = model.letters.find("mtp");
   args.Set("mtp_num_layers", mtp == model.letters.end() || mtp->second == 0 ? Value() : Value(mtp->second));
   if (!model.letters.contains("experts")) args.Set("num_experts", Value());

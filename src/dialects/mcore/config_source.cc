@@ -2,11 +2,13 @@
 #include "dialects/mcore/config_source.h"
 
 #include <algorithm>
+#include <set>
 
 #include "dialects/hf/config_check.h"
 #include "dialects/hf/mtp.h"
 #include "dialects/mcore/keys.h"
 #include "family/detect.h"
+#include "family/row_syntax.h"
 #include "family/text_config.h"
 #include "fmt/format.h"
 
@@ -172,11 +174,35 @@ std::int64_t StoredMtpLayers(const Inventory& inventory) {
   return count;
 }
 
-/// Whose names the checkpoint has: the one of the family's consumers with a prefix under which the embedding lies.
+/// What the rows of decoder layers call their tensors in the groups of some consumers.
+template <typename Of>
+std::set<std::string> OwnNames(const family::FamilyFile& family, Of of) {
+  std::set<std::string> names;
+  for (const family::Group& group : family.groups) {
+    if (!of(group.consumer) || std::ranges::none_of(group.index, [](const auto& range) { return range.letter == "l"; })) continue;
+    for (const family::Row& row : group.rows) {
+      const auto target = row.targets.find("mcore");
+      if (target == row.targets.end()) continue;
+      for (std::size_t at = 0; at < target->second.ops.size(); ++at) names.insert(family::ExpandGroups(target->second.name, static_cast<std::int64_t>(at)));
+    }
+  }
+  return names;
+}
+
+/// Whose names the checkpoint has: the one of the family's consumers with a prefix under which the embedding lies, or with names for
+/// a layer's tensors that the first of them does not have.
 std::string ConsumerOf(const Inventory& inventory, const family::FamilyFile& family) {
   for (const auto& [consumer, prefixes] : family.consumer_prefixes) {
     for (const auto& [released, own] : prefixes) {
       if (inventory.tensors.contains(own + "embedding.word_embeddings.weight")) return consumer;
+    }
+  }
+  const std::set<std::string> usual = OwnNames(family, [&](const std::string& consumer) { return consumer.empty() || consumer == family.consumers.front(); });
+  for (const std::string& consumer : family.consumers) {
+    if (consumer == family.consumers.front()) continue;
+    for (const std::string& name : OwnNames(family, [&](const std::string& of) { return of == consumer; })) {
+      const std::string ending = "." + name;
+      if (!usual.contains(name) && std::ranges::any_of(inventory.tensors, [&](const auto& item) { return LayerNumber(item.first) && item.first.ends_with(ending); })) return consumer;
     }
   }
   return {};
@@ -189,6 +215,17 @@ Error NoConfiguration() {
 }
 
 }  // namespace
+
+std::optional<std::string> GatedAttentionNotice(const family::FamilyFile& family, const std::string& consumer) {
+  const auto gated = [](const family::Row& row) {
+    const auto target = row.targets.find("mcore");
+    return target != row.targets.end() && std::ranges::any_of(target->second.ops, [](const auto& ops) { return ops.front() == "qgkv"; });
+  };
+  if (std::ranges::none_of(family.groups, [&](const family::Group& group) { return std::ranges::any_of(group.rows, gated); })) return std::nullopt;
+  const bool loongforge = consumer == "loongforge";
+  return fmt::format("the rows of gated attention (self_attention.linear_qkv) are those of {}: {} has another order under the same name and shape", loongforge ? "LoongForge" : "Megatron-Core",
+                     loongforge ? "Megatron-Core" : "LoongForge");
+}
 
 family::BindOptions BindOptionsOf(const Inventory& inventory, const family::FamilyFile& family) {
   family::BindOptions options;

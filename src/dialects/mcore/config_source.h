@@ -29,6 +29,10 @@ struct ChosenConfig {
 [[nodiscard]] std::string SettingsBehind(const ChosenConfig& chosen, const Inventory& inventory, const std::string& tensor, const Shape& wanted,
                                          const Shape& stored);
 
+/// Where consumers order the rows of gated attention differently under one name and shape: whose order is meant. Nothing for families
+/// without it.
+[[nodiscard]] std::optional<std::string> GatedAttentionNotice(const family::FamilyFile& family, const std::string& consumer);
+
 /// How the inventory's form is bound.
 [[nodiscard]] family::BindOptions BindOptionsOf(const Inventory& inventory, const family::FamilyFile& family);
 

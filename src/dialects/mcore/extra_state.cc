@@ -19,7 +19,7 @@ bool IsStackOfTower(std::string_view key) {
 /// Linear layers and norms.
 bool IsTransformerEngine(std::string_view module) {
   const std::string_view last = module.substr(module.rfind('.') + 1);
-  return last.starts_with("linear_") || last.ends_with("norm") || last == "eh_proj";
+  return last.starts_with("linear_") || last.ends_with("norm") || last == "eh_proj" || last.starts_with("in_proj") || last == "out_proj";
 }
 
 /// How many experts lie along the axis after the layers'; 0 for what is no expert's.

@@ -51,6 +51,7 @@ class Sorter {
       facts.expert_bias = facts.expert_bias || name.ends_with("mlp.router.expert_bias");
       facts.shared_gate = facts.shared_gate || name.ends_with("mlp.shared_experts.gate_weight");
       facts.shared_experts = facts.shared_experts || name.find(".mlp.shared_experts.") != std::string_view::npos;
+      facts.gated_delta = facts.gated_delta || name.find("self_attention.in_proj") != std::string_view::npos;
       facts.mla = facts.mla || name.find("linear_kv_up_proj") != std::string_view::npos;
       inventory_.split_halves = inventory_.split_halves || name.ends_with("linear_fc1.weight_w");
       inventory_.stacked_experts = inventory_.stacked_experts && !HasExpertNumber(name);

@@ -127,7 +127,12 @@ void SetParallelArgs(const layout::ParallelLayout& layout, const layout::StageMa
   args->Erase("custom_pipeline_layers");
   // The string says the number of virtual stages itself; Megatron refuses a run that says it twice.
   std::string string = layout.pipeline_layout;
-  if (!layout.pipeline_layers.empty()) string = layout::PipelineLayoutString(stages.Counts());
+  if (!layout.pipeline_layers.empty()) {
+    string = layout::PipelineLayoutString(stages.Counts());
+    constexpr std::int64_t kMostMtp = 1024;
+    const std::int64_t mtp = args->GetInt("mtp_num_layers").value_or(0);
+    if (mtp > 0 && mtp <= kMostMtp) string.insert(string.size() - 1, static_cast<std::size_t>(mtp), 'm');  // they lie with the head
+  }
   const bool is_virtual = stages.vpp > 1;
   const bool by_size = is_virtual && string.empty();
   args->Set("virtual_pipeline_model_parallel_size", is_virtual ? Value(stages.vpp) : Value());

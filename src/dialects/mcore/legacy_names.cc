@@ -18,6 +18,7 @@ bool IsNorm(std::string_view module) { return module.ends_with("layernorm"); }
 /// Megatron's own only the linear ones, and it is None.
 void AddExtraState(std::string_view module, LayerSpec spec, std::vector<StateItem>& out) {
   if (!module.starts_with("decoder.") && !module.starts_with("mtp.")) return;
+  if (module.ends_with(".self_attention") || module.ends_with(".conv1d")) return;   // a gated delta net's own
   if (module.ends_with("mlp.router") || module.ends_with("mlp.shared_experts")) return;   // of Megatron's own, with parameters themselves
   const bool own = spec == LayerSpec::kLocal;
   if (own && IsNorm(module)) return;
@@ -67,7 +68,8 @@ std::vector<StateItem> WithExtraStates(const std::vector<std::string>& parameter
   std::string attention;   // the block whose core attention was listed
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const std::string& name = parameters[i];
-    const std::size_t block = name.find(".self_attention.");
+    // A gated delta net has no core attention.
+    const std::size_t block = name.find(".self_attention.linear_") != std::string::npos ? name.find(".self_attention.") : std::string::npos;
     if (spec == LayerSpec::kTransformerEngine && block != std::string::npos && name.compare(0, block, attention) != 0) {
       attention = name.substr(0, block);
       out.push_back({attention + ".self_attention.core_attention._extra_state", false, false});

@@ -99,6 +99,8 @@ class Mapper {
           .WithFound(fmt::format("{}", numbers->size()));
     }
     const ValueList* masters = g < masters_.size() ? masters_[g] : nullptr;
+    // float32 parameters are their own masters, unless each parameter has one: then the run holds all of them in 16 bits, whatever is stored.
+    const bool all = masters != nullptr && masters->size() == members.size();
     std::size_t next_master = 0;
     for (std::size_t i = 0; i < members.size(); ++i) {
       const std::int64_t* number = (*numbers)[i].as_int();
@@ -106,7 +108,7 @@ class Mapper {
       SlotExprs slots;
       CROSSDOCK_RETURN_IF_ERROR(States(*members[i], *number, &slots));
       const DType dtype = Param(*members[i]).dtype;
-      if (masters != nullptr && (dtype == DType::kBF16 || dtype == DType::kF16)) {  // float32 parameters are their own masters
+      if (masters != nullptr && (all || dtype == DType::kBF16 || dtype == DType::kF16)) {
         if (next_master == masters->size()) return Untold(rank_, "a parameter group has too few master weights").WithTensor(members[i]->name);
         CROSSDOCK_RETURN_IF_ERROR(Take(*members[i], (*masters)[next_master++], Slot::kMaster, &slots));
       }

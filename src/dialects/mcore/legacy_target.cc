@@ -10,10 +10,12 @@
 #include "dialects/mcore/common_state.h"
 #include "dialects/mcore/extra_state.h"
 #include "dialects/mcore/flat_buffer.h"
+#include "dialects/mcore/kept_dtypes.h"
 #include "dialects/mcore/keys.h"
 #include "dialects/mcore/legacy_names.h"
 #include "dialects/mcore/legacy_optimizer.h"
 #include "dialects/mcore/legacy_ranks.h"
+#include "dialects/mcore/legacy_sections.h"
 #include "dialects/mcore/legacy_shards.h"
 #include "fmt/format.h"
 #include "layout/bucket_layout.h"
@@ -52,6 +54,7 @@ class Converter {
 
   Result<TargetState> Run() {
     CROSSDOCK_RETURN_IF_ERROR(ReadCommon());
+    CROSSDOCK_RETURN_IF_ERROR(FuseSections(&global_));
     CROSSDOCK_RETURN_IF_ERROR(SortEntries());
     CROSSDOCK_ASSIGN_OR_RETURN(stages_, layout::MakeStageMap(layout_, layers_));
     out_.catalog.format = "mp_rank";
@@ -233,6 +236,7 @@ class Converter {
     for (const char* key : {"iteration", "num_floating_point_operations_so_far"}) {
       if (const Value* value = common_.Find(key)) object.Set(key, *value);
     }
+    CarryKeptDTypes(common_, &object);
     for (std::size_t v = 0; v < chunks.size(); ++v) {
       const std::string key = chunks.size() == 1 ? "model" : fmt::format("model{}", v);
       CROSSDOCK_ASSIGN_OR_RETURN(Value model, MakeModel(key, chunks[v]));
@@ -296,6 +300,12 @@ class Converter {
     return MakePlainOptimizer(common, parameters);
   }
 
+  /// The type in which a run of 16 bits holds every parameter, whatever the files have; nothing for one of F32.
+  [[nodiscard]] std::optional<DType> RunDType() const {
+    if (args_.GetBool("bf16").value_or(false)) return DType::kBF16;
+    return args_.GetBool("fp16").value_or(false) ? std::optional<DType>(DType::kF16) : std::nullopt;
+  }
+
   /// A plain optimizer keeps masters of 16-bit parameters only.
   Status CheckOptimized(const LocalParameter& parameter) const {
     const Entry& entry = EntryAt(parameter.source->param);
@@ -303,7 +313,7 @@ class Converter {
       return MakeError(ErrorCode::kIncomplete, "a parameter has no optimizer state").WithTensor(entry.name)
           .WithHint("`--allow missing-optimizer` begins it with zeros, `--no-optim` leaves all state behind");
     }
-    if (entry.dtype == DType::kBF16 || entry.dtype == DType::kF16) return OkStatus();
+    if (entry.dtype == DType::kBF16 || entry.dtype == DType::kF16 || RunDType()) return OkStatus();
     return MakeError(ErrorCode::kUnsupported, "the legacy form of an optimizer over parameters that are not of 16 bits is not written")
         .WithTensor(entry.name)
         .WithExpected("BF16 or F16")
@@ -328,11 +338,11 @@ class Converter {
   }
 
   Result<Value> MakeBuffer(std::int64_t buffer, const ModelChunk& chunk) {
-    const DType dtype = EntryAt(chunk.parameters.front().source->param).dtype;
+    const DType dtype = RunDType().value_or(EntryAt(chunk.parameters.front().source->param).dtype);
     std::vector<layout::BufferParam> sizes;
     for (const LocalParameter& parameter : chunk.parameters) {
       CROSSDOCK_RETURN_IF_ERROR(CheckOptimized(parameter));
-      if (EntryAt(parameter.source->param).dtype != dtype) {
+      if (!RunDType() && EntryAt(parameter.source->param).dtype != dtype) {
         return MakeError(ErrorCode::kUnsupported, "distrib_optim.pt of parameters of several dtypes is not written").WithTensor(parameter.name)
             .WithHint("--set use_distributed_optimizer=False writes the plain optimizer's form");
       }

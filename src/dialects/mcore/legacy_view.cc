@@ -13,6 +13,7 @@
 #include "dialects/mcore/legacy_experts.h"
 #include "dialects/mcore/legacy_model.h"
 #include "dialects/mcore/legacy_names.h"
+#include "dialects/mcore/legacy_sections.h"
 #include "dialects/mcore/legacy_state.h"
 #include "dialects/mcore/registration_order.h"
 #include "dialects/mcore/view_catalog.h"
@@ -216,8 +217,27 @@ class Merger {
     return divided ? std::optional<Cut>(Cut{0}) : std::nullopt;
   }
 
+  /// A parameter of which torch_dist keeps each section by itself.
+  Status JoinSections(const std::vector<const LegacyTensor*>& parts, std::size_t first_rank, const std::string& key, const std::vector<Section>& sections) {
+    for (std::size_t at = 0; at < sections.size(); ++at) {
+      Whole whole;
+      whole.dir = ranks_.ranks[first_rank].dir;
+      for (const Slot slot : kAllSlots) {
+        CROSSDOCK_ASSIGN_OR_RETURN(std::vector<Expr> held, HeldOf(parts, slot, first_rank));
+        if (held.empty()) continue;
+        for (Expr& one : held) {
+          CROSSDOCK_ASSIGN_OR_RETURN(one, SectionOfRank(one, sections, at, ranks_.tp));
+        }
+        CROSSDOCK_ASSIGN_OR_RETURN(whole.slots[static_cast<std::size_t>(slot)], JoinRanks(held, Cut{0}, false));
+      }
+      CROSSDOCK_RETURN_IF_ERROR(Take(fmt::format("{}.{}", key, sections[at].name), std::move(whole), first_rank));
+    }
+    return OkStatus();
+  }
+
   Status JoinOne(const std::vector<const LegacyTensor*>& parts, std::size_t first_rank, const std::string& key) {
     const LegacyTensor& tensor = *parts.front();
+    if (const std::vector<Section> sections = SectionsOf(key, ranks_.args); !sections.empty()) return JoinSections(parts, first_rank, key, sections);
     old_names_ = old_names_ || tensor.meaning.old;
     const std::optional<Cut> cut = CutOf(key, tensor.entry);
     if (ranks_.tp > 1 && !cut && !IsReplicated(key)) {
@@ -235,17 +255,21 @@ class Merger {
     return Take(key, std::move(whole), first_rank);
   }
 
-  /// Null when no rank has the slot.
-  Result<Expr> JoinSlot(const std::vector<const LegacyTensor*>& parts, Slot slot, std::size_t first_rank, const std::optional<Cut>& cut) {
+  /// What the tensor-parallel ranks hold of a slot; nothing when none has it.
+  Result<std::vector<Expr>> HeldOf(const std::vector<const LegacyTensor*>& parts, Slot slot, std::size_t first_rank) {
     std::vector<Expr> exprs;
     for (std::size_t t = 0; t < parts.size(); ++t) {
       Expr found = StoredOf(*parts[t], slot, first_rank + t);
       if (found != nullptr) exprs.push_back(std::move(found));
     }
+    if (exprs.empty() || exprs.size() == parts.size()) return exprs;
+    return MakeError(ErrorCode::kCorrupt, fmt::format("some tensor-parallel ranks have the state {} of this parameter and others do not", SlotName(slot)));
+  }
+
+  /// Null when no rank has the slot.
+  Result<Expr> JoinSlot(const std::vector<const LegacyTensor*>& parts, Slot slot, std::size_t first_rank, const std::optional<Cut>& cut) {
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<Expr> exprs, HeldOf(parts, slot, first_rank));
     if (exprs.empty()) return Expr();
-    if (exprs.size() != parts.size()) {
-      return MakeError(ErrorCode::kCorrupt, fmt::format("some tensor-parallel ranks have the state {} of this parameter and others do not", SlotName(slot)));
-    }
     return JoinRanks(exprs, cut, Flag("swiglu", true));
   }
 
@@ -300,6 +324,7 @@ class Merger {
 
   /// Whether torch_dist of the same run has its layers by number however alike they are (transformer_block.py, `is_moe_layer_freq`).
   [[nodiscard]] bool NumbersLayers() const {
+    if (const Value* linear = ranks_.args.Find("linear_attention_freq"); linear != nullptr && (linear->as_sequence() != nullptr || (linear->as_int() != nullptr && *linear->as_int() > 1))) return true;
     const Value* freq = ranks_.args.Find("moe_layer_freq");
     return ranks_.args.GetInt("num_experts") && freq != nullptr && (freq->as_sequence() != nullptr || (freq->as_int() != nullptr && *freq->as_int() > 1));
   }

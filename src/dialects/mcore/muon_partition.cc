@@ -11,7 +11,7 @@ namespace crossdock::dialects::mcore {
 Result<Owner> OwnerOf(const family::Binding& binding, const family::DialectTensor& tensor, const HasState& has) {
   std::array<const std::string*, 3> first{};
   for (const std::int32_t ordinal : tensor.hub) {
-    const std::string& name = binding.hub[static_cast<std::size_t>(ordinal)].name;
+    const std::string& name = family::HubNameOf(binding, ordinal);
     const bool muon = has(name, Slot::kMuonMu);
     const bool adam = has(name, Slot::kAdamMu) || has(name, Slot::kAdamNu);
     const Owner owner = muon ? Owner::kMuon : adam ? Owner::kAdam : Owner::kNone;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -8,6 +9,7 @@
 #include "dialects/mcore/config_source.h"
 #include "dialects/mcore/interleaved_rotary.h"
 #include "dialects/mcore/inventory.h"
+#include "dialects/mcore/kept_dtypes.h"
 #include "dialects/mcore/keys.h"
 #include "dialects/mcore/load_line.h"
 #include "dialects/mcore/mcore_dialect.h"
@@ -27,12 +29,14 @@ constexpr std::string_view kTokenizerFolder = "tokenizer/";
 /// Turns the claimed tensors of one catalog into hub tensors; problems are gathered and told together.
 class Claims {
  public:
-  Claims(const Catalog& catalog, const Inventory& inventory, const ChosenConfig& chosen) : catalog_(catalog), inventory_(inventory), chosen_(chosen) {}
+  Claims(const Catalog& catalog, const Inventory& inventory, const ChosenConfig& chosen)
+      : catalog_(catalog), inventory_(inventory), chosen_(chosen), kept_(ReadKeptDTypes(catalog)) {}
 
   /// The tensors; what repeats others goes to `copies`.
   Result<std::vector<HubTensor>> Run(const family::Binding& binding, const ReadOptions& options, std::vector<LeftOut>* left_out, std::vector<HubCopy>* copies) {
     slots_ = SlotsPresent();
     for (const DialectTensor& tensor : binding.tensors) CROSSDOCK_RETURN_IF_ERROR(One(binding, tensor));
+    CROSSDOCK_RETURN_IF_ERROR(JoinParts(binding));
     if (!options.allow_missing_tensors) CROSSDOCK_RETURN_IF_ERROR(ReportMissing());
     CROSSDOCK_RETURN_IF_ERROR(ReportUnknown(options.allow_unknown_tensors, left_out));
     std::sort(hub_.begin(), hub_.end(), [](const HubTensor& a, const HubTensor& b) { return std::tie(a.name, a.slot) < std::tie(b.name, b.slot); });
@@ -108,14 +112,19 @@ class Claims {
         continue;
       }
       for (const std::int32_t ordinal : tensor.hub) {
-        const family::HubTensor& hub = binding.hub[static_cast<std::size_t>(ordinal)];
-        Result<Expr> made = Make(inverses.at(ordinal), tensor, hub.shape, slot, index);
+        const std::int32_t at = family::HubOf(binding, ordinal);
+        const family::HubTensor& hub = binding.hub[static_cast<std::size_t>(at)];
+        Result<Expr> made = Make(inverses.at(ordinal), tensor, hub, slot, index);
         if (!made) return std::move(std::move(made).error()).WithTensor(entry.name);
-        hub_.push_back({hub.name, slot, entry.dtype, hub.shape, *std::move(made)});
+        if (ordinal == at) {
+          hub_.push_back({hub.name, slot, (*made)->dtype, hub.shape, *made});
+        } else {
+          parts_[{at, slot}][binding.parts[static_cast<std::size_t>(ordinal - family::kFirstPart)].at] = *std::move(made);
+        }
       }
     }
     const bool buffer = std::all_of(tensor.hub.begin(), tensor.hub.end(), [&](std::int32_t ordinal) {
-      return family::FitsAny(chosen_.family->buffers, binding.hub[static_cast<std::size_t>(ordinal)].name);
+      return family::FitsAny(chosen_.family->buffers, family::HubNameOf(binding, ordinal));
     });
     return buffer || tensor.repeats ? OkStatus() : CheckSlots(tensor, stored->second);
   }
@@ -130,16 +139,35 @@ class Claims {
     if (original == binding.tensors.end()) return OkStatus();
     const auto stored = Stored(original->name);
     const std::int32_t entry = stored == inventory_.tensors.end() ? -1 : stored->second[0];
-    const std::string& name = binding.hub[static_cast<std::size_t>(tensor.hub.front())].name;
+    const std::string& name = family::HubNameOf(binding, tensor.hub.front());
     repeats_.push_back({name, name, index, entry});
     return OkStatus();
   }
 
-  Result<Expr> Make(const Expr& inverse, const DialectTensor& tensor, const Shape& hub_shape, Slot slot, std::int32_t index) const {
+  /// Hub tensors of which Megatron keeps parts. One that lacks a part is missing, which is told.
+  Status JoinParts(const family::Binding& binding) {
+    for (const auto& [place, parts] : parts_) {
+      CROSSDOCK_ASSIGN_OR_RETURN(const Expr joined, family::FromParts(binding, place.first, parts));
+      if (joined == nullptr) continue;
+      const family::HubTensor& hub = binding.hub[static_cast<std::size_t>(place.first)];
+      hub_.push_back({hub.name, place.second, joined->dtype, hub.shape, expr::Simplify(joined)});
+    }
+    return OkStatus();
+  }
+
+  /// What is computed with is computed in F32. It stays in F32, where all digits have room, unless the tensor was in a narrower type
+  /// before this tool wrote it (KeptDTypes).
+  Result<Expr> Make(const Expr& inverse, const DialectTensor& tensor, const family::HubTensor& hub, Slot slot, std::int32_t index) const {
     const Entry& entry = catalog_.entries[static_cast<std::size_t>(index)];
-    CROSSDOCK_ASSIGN_OR_RETURN(const Expr back, Back(inverse, tensor, hub_shape, entry));
+    CROSSDOCK_ASSIGN_OR_RETURN(const Expr back, Back(inverse, tensor, hub.shape, entry));
     CROSSDOCK_ASSIGN_OR_RETURN(const Expr for_slot, expr::ForSlot(back, slot));
-    CROSSDOCK_ASSIGN_OR_RETURN(const Expr placed, expr::Substitute(for_slot, [&](int) -> Result<Expr> { return expr::Leaf(index, entry.dtype, entry.shape); }));
+    const bool computed = expr::HasArithmetic(for_slot);
+    CROSSDOCK_ASSIGN_OR_RETURN(Expr placed, expr::Substitute(for_slot, [&](int) -> Result<Expr> {
+      return expr::Cast(expr::Leaf(index, entry.dtype, entry.shape), computed ? DType::kF32 : entry.dtype);
+    }));
+    if (const auto kept = kept_.find(hub.name); kept != kept_.end() && computed && slot == Slot::kParam && entry.dtype == DType::kF32) {
+      CROSSDOCK_ASSIGN_OR_RETURN(placed, expr::Cast(std::move(placed), kept->second));
+    }
     return expr::Simplify(placed);
   }
 
@@ -201,6 +229,8 @@ class Claims {
   const Catalog& catalog_;
   const Inventory& inventory_;
   const ChosenConfig& chosen_;
+  const std::map<std::string, DType> kept_;
+  std::map<std::pair<std::int32_t, Slot>, std::map<std::int64_t, Expr>> parts_;   ///< of hub tensors, by their number
   std::vector<Slot> slots_;
   std::vector<HubTensor> hub_;
   std::vector<HubCopy> repeats_;
@@ -272,6 +302,7 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   HubState hub;
   hub.notices = std::move(chosen.notices);
   hub.left_out = std::move(inventory.left_out);
+  if (std::optional<std::string> notice = GatedAttentionNotice(*chosen.family, bind.consumer)) hub.notices.push_back(*std::move(notice));
   CROSSDOCK_ASSIGN_OR_RETURN(hub.tensors, Claims(source, inventory, chosen).Run(binding, options, &hub.left_out, &hub.copies));
   for (const family::HubTensor& tensor : binding.hub) hub.order.push_back(tensor.name);
   for (const family::HubCopy& copy : binding.copies) hub.copies.push_back({copy.name, CopySource(copy, chosen.model), -1, -1});

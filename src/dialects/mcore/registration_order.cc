@@ -13,12 +13,19 @@ namespace crossdock::dialects::mcore {
 namespace {
 
 /// A layer's parameters as its modules build them: norms of their own stand before their block, fused ones in the linear layer
-/// after them. No layer has both, nor both kinds of attention or of MLP, so that one list serves them all. Biases of norms belong to
+/// after them. No layer has both, nor two kinds of attention or of MLP, so that one list serves them all. Biases of norms belong to
 /// LayerNorm models. Experts of a grouped module stand without their number; of the others see kOneByOne.
 constexpr std::string_view kOneByOne = "mlp.experts.local_experts.";
 constexpr std::array kInLayer = {
     std::string_view("input_layernorm.weight"),
     std::string_view("input_layernorm.bias"),
+    std::string_view("self_attention.dt_bias"),
+    std::string_view("self_attention.A_log"),
+    std::string_view("self_attention.in_proj.layer_norm_weight"),
+    std::string_view("self_attention.in_proj.weight"),
+    std::string_view("self_attention.conv1d.weight"),
+    std::string_view("self_attention.out_norm.weight"),
+    std::string_view("self_attention.out_proj.weight"),
     std::string_view("self_attention.linear_proj.weight"),
     std::string_view("self_attention.linear_proj.bias"),
     std::string_view("self_attention.linear_q_proj.weight"),

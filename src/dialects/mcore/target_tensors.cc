@@ -9,6 +9,7 @@
 #include "dialects/mcore/keys.h"
 #include "dialects/mcore/muon_partition.h"
 #include "fmt/format.h"
+#include "layout/pipeline_layout.h"
 
 namespace crossdock::dialects::mcore {
 namespace {
@@ -49,6 +50,7 @@ class Builder {
     if (options_.params_from_master && !index_.Has(Slot::kMaster)) {
       return MakeError(ErrorCode::kIncomplete, "--params-from master needs master weights, which the source does not hold");
     }
+    CROSSDOCK_RETURN_IF_ERROR(PlaceMtp());
     for (const DialectTensor& tensor : binding_.tensors) {
       CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<Chunk> chunks, ChunksOf(tensor));
       CROSSDOCK_RETURN_IF_ERROR(AddParam(tensor, chunks));
@@ -76,24 +78,30 @@ class Builder {
 
   bool IsBuffer(const DialectTensor& tensor) const {
     return std::all_of(tensor.hub.begin(), tensor.hub.end(), [&](std::int32_t ordinal) {
-      return family::FitsAny(family_.buffers, binding_.hub[static_cast<std::size_t>(ordinal)].name);
+      return family::FitsAny(family_.buffers, HubName(ordinal));
     });
   }
 
-  /// The tensor's expression with every hub tensor in `dtype`; `source` chooses the hub tensor for a name.
+  [[nodiscard]] const std::string& HubName(std::int32_t ordinal) const { return family::HubNameOf(binding_, ordinal); }
+
+  /// The tensor's expression with every hub tensor in `dtype`; `source` chooses the hub tensor for a name. What is computed with is
+  /// computed in F32.
   template <typename Source>
   Result<Expr> Compose(const DialectTensor& tensor, Slot slot, DType dtype, Source source) {
     CROSSDOCK_ASSIGN_OR_RETURN(const Expr forward, expr::ForSlot(tensor.forward, slot));
-    CROSSDOCK_ASSIGN_OR_RETURN(const Expr made, expr::Substitute(forward, [&](int ordinal) -> Result<Expr> {
-      return expr::Cast(source(binding_.hub[static_cast<std::size_t>(ordinal)].name)->expr, dtype);
+    const bool computed = expr::HasArithmetic(forward);
+    CROSSDOCK_ASSIGN_OR_RETURN(Expr made, expr::Substitute(forward, [&](int ordinal) -> Result<Expr> {
+      CROSSDOCK_ASSIGN_OR_RETURN(Expr part, family::PartOf(binding_, ordinal, source(HubName(ordinal))->expr));
+      return expr::Cast(std::move(part), computed ? DType::kF32 : dtype);
     }));
+    CROSSDOCK_ASSIGN_OR_RETURN(made, expr::Cast(std::move(made), dtype));
     return expr::Simplify(made);
   }
 
   bool Complete(const DialectTensor& tensor, Slot slot) {
     bool complete = true;
     for (const std::int32_t ordinal : tensor.hub) {
-      const std::string& name = binding_.hub[static_cast<std::size_t>(ordinal)].name;
+      const std::string& name = HubName(ordinal);
       if (index_.Find(name, slot) != nullptr) continue;
       missing_.push_back(slot == Slot::kParam ? name : fmt::format("{} ({})", name, SlotName(slot)));
       complete = false;
@@ -107,15 +115,19 @@ class Builder {
     bool keep = false;
     bool mixed = false;
     for (const std::int32_t ordinal : tensor.hub) {
-      const HubTensor* source = index_.Find(binding_.hub[static_cast<std::size_t>(ordinal)].name, slot);
+      const HubTensor* source = index_.Find(HubName(ordinal), slot);
       keep = keep || Kept(source->name);
       mixed = mixed || (dtype && *dtype != source->dtype);
       if (!dtype) dtype = source->dtype;
     }
     const DType own = mixed ? DType::kF32 : *dtype;
     if (mixed) ++widened_;
-    if (!options_.dtype || keep || !IsFloating(own)) return own;
-    return *options_.dtype;
+    if (options_.dtype && !keep && IsFloating(own)) return *options_.dtype;
+    if (expr::HasArithmetic(tensor.forward) && (own == DType::kBF16 || own == DType::kF16)) {
+      for (const std::int32_t ordinal : tensor.hub) out_.kept_dtypes[HubName(ordinal)] = own;
+      return DType::kF32;
+    }
+    return own;
   }
 
   Status AddParam(const DialectTensor& tensor, const std::vector<Chunk>& chunks) {
@@ -124,8 +136,8 @@ class Builder {
     if (!Complete(tensor, Slot::kParam) || (from_master && !Complete(tensor, Slot::kMaster))) return OkStatus();
     const DType dtype = ParamDType(tensor, Slot::kParam);
     for (const std::int32_t ordinal : tensor.hub) {
-      const DType source = index_.Find(binding_.hub[static_cast<std::size_t>(ordinal)].name, slot)->dtype;
-      if (source != dtype) ++cast_;
+      const DType source = index_.Find(HubName(ordinal), slot)->dtype;
+      if (source != dtype && !out_.kept_dtypes.contains(HubName(ordinal))) ++cast_;
     }
     CROSSDOCK_ASSIGN_OR_RETURN(Expr made, Compose(tensor, Slot::kParam, dtype, [&](const std::string& name) { return index_.Find(name, slot); }));
     const Result<std::int64_t> bytes = ByteSize(dtype, tensor.shape);
@@ -171,8 +183,30 @@ class Builder {
     return chunk;
   }
 
+  /// Where the layout string places the layers of multi-token prediction: all of the model's, or Megatron builds no such model.
+  Status PlaceMtp() {
+    const std::string& text = options_.layout.pipeline_layout;
+    if (text.empty()) return OkStatus();
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> cells, layout::ParsePipelineLayout(text));
+    CROSSDOCK_ASSIGN_OR_RETURN(const layout::MtpCell placed, layout::FindMtp(cells, options_.layout.pp));
+    const auto letter = binding_.letters.find("mtp");
+    const std::int64_t has = letter == binding_.letters.end() ? 0 : letter->second;
+    if (placed.layers != has) {
+      return MakeError(ErrorCode::kUsage, fmt::format("the pipeline layout `{}` does not hold the model's layers of multi-token prediction", Printable(text)))
+          .WithExpected(fmt::format("{} times m", has))
+          .WithFound(fmt::format("{}", placed.layers))
+          .WithHint(has > 0 ? "write m before L, in the last cell or in one of its own; or leave the layers behind with --mtp drop" : "leave m out");
+    }
+    mtp_stage_ = placed.stage;
+    return OkStatus();
+  }
+
   int StageOf(const DialectTensor& tensor, std::int64_t layer) const {
-    return IsDecoderLayer(tensor.name) ? stages_.StageOf(layer) : StageOfTopLevel(tensor.name, stages_);
+    return IsDecoderLayer(tensor.name) ? stages_.StageOf(layer) : TopLevel(tensor.name);
+  }
+
+  int TopLevel(std::string_view name) const {
+    return mtp_stage_ >= 0 && WithinLanguageModel(name).starts_with("mtp.") ? mtp_stage_ : StageOfTopLevel(name, stages_);
   }
 
   /// One chunk an expert (and layer), as Megatron writes them; expert rank r holds the r-th part of the experts.
@@ -201,7 +235,7 @@ class Builder {
   /// A box over stacked layers, cut so that each part belongs to one stage; and to one layer when `by_layer`.
   void AddCut(const DialectTensor& tensor, const Box& box, int tp_rank, bool by_layer, std::vector<Chunk>& chunks) const {
     if (tensor.stack_axis != 0 || !tensor.first_layer) {
-      const int stage = tensor.first_layer ? StageOf(tensor, *tensor.first_layer) : StageOfTopLevel(tensor.name, stages_);
+      const int stage = tensor.first_layer ? StageOf(tensor, *tensor.first_layer) : TopLevel(tensor.name);
       chunks.push_back(Part(box, stage, tp_rank));
       return;
     }
@@ -266,6 +300,9 @@ class Builder {
     if (most != bytes_by_dtype_.end()) out_.params_dtype = most->first;
     if (cast_ > 0) out_.notices.push_back(fmt::format("{} tensors are cast to {}", cast_, DTypeName(out_.params_dtype)));
     if (widened_ > 0) out_.notices.push_back(fmt::format("{} joined tensors have parts of different dtypes and are widened to F32", widened_));
+    if (!out_.kept_dtypes.empty()) {
+      out_.notices.push_back(fmt::format("{} norms are stored minus one, as Megatron has them, and in F32: in their own type the sum would be rounded", out_.kept_dtypes.size()));
+    }
     if (upcast_ > 0) out_.notices.push_back("the source has the optimizer's moments and no master weights: the parameters themselves, widened to F32, become the master weights");
     for (const auto& [names, has, asked] : {std::tuple{&not_muon_, "Muon's momentum", "Adam's moments"}, std::tuple{&not_adam_, "Adam's moments", "Muon's momentum"}}) {
       if (names->empty()) continue;
@@ -289,6 +326,7 @@ class Builder {
   std::map<DType, std::int64_t> bytes_by_dtype_;
   std::vector<std::string> not_muon_;   ///< Muon's in the source, Adam's by Megatron's rule
   std::vector<std::string> not_adam_;
+  int mtp_stage_ = -1;                  ///< as a layout string says; else they lie with the head
   std::int64_t cast_ = 0;
   std::int64_t widened_ = 0;
   std::int64_t upcast_ = 0;

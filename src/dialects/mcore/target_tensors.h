@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dialects/dialect.h"
+#include "dialects/mcore/kept_dtypes.h"
 
 namespace crossdock::dialects::mcore {
 
@@ -19,6 +20,7 @@ struct TargetTensors {
   DType params_dtype = DType::kBF16;      ///< of most parameter bytes
   bool with_optimizer = false;
   bool with_muon = false;                 ///< the optimizer is Muon and Adam chained, neither of them distributed
+  KeptDTypes kept_dtypes;                 ///< of hub tensors that are written in F32 since they are computed with
   std::vector<LeftOut> left_out;
   std::vector<std::string> notices;
 };

@@ -5,6 +5,7 @@
 #include "dialects/hf/hub_target.h"
 #include "dialects/hf/rope.h"
 #include "dialects/mcore/common_state.h"
+#include "dialects/mcore/config_source.h"
 #include "dialects/mcore/extra_state.h"
 #include "dialects/mcore/keys.h"
 #include "dialects/mcore/load_line.h"
@@ -44,6 +45,15 @@ Status CheckExpertParallel(const HubState& hub, const layout::ParallelLayout& la
         .WithFound(fmt::format("--etp {}", layout.expert_tp()));
   }
   return OkStatus();
+}
+
+/// A gated delta net is divided by whole key heads; LoongForge holds it whole on every rank.
+Status CheckGatedDelta(const HubState& hub, const std::string& consumer, int tp) {
+  const auto heads = hub.model.letters.find("nk");
+  if (heads == hub.model.letters.end() || consumer == "loongforge" || heads->second % tp == 0) return OkStatus();
+  return MakeError(ErrorCode::kUsage, "the key heads of the gated delta net do not divide among the tensor-parallel ranks")
+      .WithExpected(fmt::format("--tp to be a divisor of {}", heads->second))
+      .WithFound(fmt::format("--tp {}", tp));
 }
 
 /// As for the letters of a family; more would make a plan of rows that nobody stores.
@@ -140,6 +150,7 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
   CROSSDOCK_RETURN_IF_ERROR(hf::CheckOptimizerCarried(hub));
   CROSSDOCK_RETURN_IF_ERROR(CheckTensorParallel(CountsOf(hub), options.layout.tp));
   CROSSDOCK_RETURN_IF_ERROR(CheckExpertParallel(hub, options.layout));
+  CROSSDOCK_RETURN_IF_ERROR(CheckGatedDelta(hub, consumer, options.layout.tp));
   const auto layers = hub.model.letters.find("layers");
   if (layers == hub.model.letters.end()) return MakeError(ErrorCode::kUsage, fmt::format("the family {} has no letter named layers", hub.family->name));
   CROSSDOCK_ASSIGN_OR_RETURN(const layout::StageMap stages, layout::MakeStageMap(options.layout, layers->second));
@@ -147,7 +158,7 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
 
   family::BindOptions bind;
   bind.dialect = "mcore";
-  bind.stacked_layers = hub.model.Homogeneous();  // as the run will, whose moe_layer_freq is then a list
+  bind.stacked_layers = hub.model.Homogeneous() && !hub.model.kinds.contains("full");  // as the run will, whose moe_layer_freq or linear_attention_freq is then a list
   bind.padded_vocab = vocabulary.padded;
   bind.consumer = consumer;
   CROSSDOCK_ASSIGN_OR_RETURN(const family::Binding binding, family::Bind(*hub.family, hub.model, bind));
@@ -164,6 +175,7 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
     target.notices.push_back("the model's rotary scaling is \"dynamic\": Megatron has none, and its plain frequencies are the model's own up to max_position_embeddings");
   }
   if (consumer != "megatron-lm") target.notices.push_back(fmt::format("tensor names and cuts are those of {} (--for)", consumer));
+  if (std::optional<std::string> notice = GatedAttentionNotice(*hub.family, consumer)) target.notices.push_back(*std::move(notice));
   for (std::string& notice : common.notices) target.notices.push_back(std::move(notice));
   if (vocabulary.padded > vocabulary.size) {
     target.notices.push_back(vocabulary.kept
@@ -180,6 +192,7 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
   catalog.entries = std::move(tensors.entries);
   target.exprs = std::move(tensors.exprs);
   catalog.objects = EmptyExtraStates(catalog.entries, layers->second);
+  KeepDTypes(tensors.kept_dtypes, &common.common);
   catalog.objects["common"] = std::move(common.common);
   catalog.objects["metadata.json"] = BackendMetadata();
   CROSSDOCK_RETURN_IF_ERROR(hf::AddHfFolder(hub, options, tensors.params_dtype, &target));

@@ -134,5 +134,20 @@ TEST(IsInexact, NamesWhatMayNotComeBack) {
   EXPECT_TRUE(IsInexact(QuantizeValues(wide, {2, 2}).value()));
 }
 
+TEST(RoundsValues, NotASumWithSixteenBitsOnOneSide) {
+  const auto offset = [](Expr in, double by) { return *Offset(std::move(in), by); };
+  const Expr narrow = Leaf(0, DType::kBF16, {5});
+  const Expr wide = Leaf(0, DType::kF32, {5});
+  EXPECT_FALSE(RoundsValues(offset(*Cast(narrow, DType::kF32), -1)));                           // widened, then one less
+  EXPECT_FALSE(RoundsValues(*Cast(offset(wide, 1), DType::kBF16)));                             // and back
+  EXPECT_FALSE(RoundsValues(offset(*Cast(*Cast(offset(wide, 1), DType::kBF16), DType::kF32), -1)));
+  EXPECT_FALSE(RoundsValues(wide));
+  EXPECT_TRUE(RoundsValues(offset(wide, 1)));
+  EXPECT_TRUE(RoundsValues(offset(narrow, 1)));                                                 // the sum itself has 16 bits
+  EXPECT_TRUE(RoundsValues(*Cast(offset(offset(wide, 1), 2), DType::kBF16)));
+  EXPECT_TRUE(RoundsValues(*Scale(*Cast(narrow, DType::kF32), 3)));
+  EXPECT_TRUE(RoundsValues(*Stack({wide, offset(wide, 1)}, 0)));
+}
+
 }  // namespace
 }  // namespace crossdock::expr

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using Place = std::pair<int, Dims>;                      ///< input and element; input -1: padding
 
 /// Sizes that no mistake survives: q = 4 heads, k = 2 groups, heads of d = 6.
-const Letters kSizes = {{"q", 4}, {"k", 2}, {"d", 6}, {"h", 5}};
+const Letters kSizes = {{"q", 4}, {"k", 2}, {"d", 6}, {"h", 5}, {"nk", 2}, {"nv", 6}, {"dk", 3}, {"dv", 5}};
 
 struct Sample {
   std::string op;
@@ -55,6 +55,13 @@ const std::vector<Sample>& Samples() {
       {"qkv", {{24, 5}, {12, 5}, {12, 5}}, {48, 5}, [](const Dims& at) {
          const auto [which, row] = QkvRow(at[0], 4, 2, 6);
          return Place{which, {row, at[1]}};
+       }, 0},
+      {"minus1", {{5}}, {5}, same},
+      // The hub's q rows are a head of queries and one of gates in turn; here all queries of a key head come before their gates.
+      {"qgkv", {{48, 5}, {12, 5}, {12, 5}}, {72, 5}, [](const Dims& at) {
+         const std::int64_t group = at[0] / 36, slot = at[0] / 6 % 6, row = at[0] % 6;
+         if (slot < 4) return Place{0, {((group * 2 + slot % 2) * 2 + slot / 2) * 6 + row, at[1]}};
+         return Place{static_cast<int>(slot) - 3, {group * 6 + row, at[1]}};
        }, 0},
       {"qkv_cat", {{48, 5}}, {48, 5}, [](const Dims& at) {
          const auto [which, row] = QkvRow(at[0], 4, 2, 6);
@@ -119,7 +126,7 @@ TEST(RuleOps, EveryOperationHasASample) {
     if (op.splits == 0) {
       EXPECT_TRUE(sampled.contains(std::string(op.name))) << op.name;
     } else {
-      EXPECT_EQ(op.name, "pair");  // tested below
+      EXPECT_TRUE(op.name == "pair" || op.name.starts_with("gdn_")) << op.name;  // tested below
     }
   }
 }
@@ -129,7 +136,7 @@ TEST(RuleOps, PairsComeApartAndTogether) {
     const expr::Expr whole = expr::Leaf(0, DType::kF32, shape);
     std::vector<expr::Expr> parts;
     for (const std::int64_t at : {0, 1}) {
-      ASSERT_OK_AND_ASSIGN(expr::Expr part, SplitPart("pair", whole, at));
+      ASSERT_OK_AND_ASSIGN(expr::Expr part, SplitPart("pair", whole, at, {}));
       EXPECT_EQ(part->shape.back(), 4);
       for (const auto& [element, place] : Elements(part)) {
         Dims wanted = element;
@@ -138,10 +145,45 @@ TEST(RuleOps, PairsComeApartAndTogether) {
       }
       parts.push_back(std::move(part));
     }
-    ASSERT_OK_AND_ASSIGN(const expr::Expr joined, JoinParts("pair", parts));
+    ASSERT_OK_AND_ASSIGN(const expr::Expr joined, JoinParts("pair", parts, {}));
     for (const auto& [element, place] : Elements(joined)) EXPECT_EQ(place.second, element);
   }
-  EXPECT_THAT(SplitPart("pair", expr::Leaf(0, DType::kF32, {3, 5}), 0), IsError(ErrorCode::kUsage, HasSubstr("pair")));
+  EXPECT_THAT(SplitPart("pair", expr::Leaf(0, DType::kF32, {3, 5}), 0, {}), IsError(ErrorCode::kUsage, HasSubstr("pair")));
+}
+
+/// 2 key heads of 3 rows, 6 value heads of 5: three of them for each key head.
+TEST(RuleOps, PartsOfAGatedDeltaNetComeApartAndTogether) {
+  struct Parts {
+    std::string op;
+    std::int64_t groups;
+    std::vector<std::int64_t> rows;      ///< of each part in one group
+    Shape rest;
+  };
+  for (const Parts& sample : {Parts{"gdn_qkvz", 2, {3, 3, 15, 15}, {4}}, Parts{"gdn_ba", 2, {3, 3}, {4}}, Parts{"gdn_qkv", 1, {6, 6, 30}, {4}}, Parts{"gdn_qkv", 1, {6, 6, 30}, {1, 4}}}) {
+    std::int64_t all = 0;
+    for (const std::int64_t rows : sample.rows) all += rows;
+    Shape shape = sample.rest;
+    shape.insert(0, sample.groups * all);
+    const expr::Expr whole = expr::Leaf(0, DType::kF32, shape);
+    std::vector<expr::Expr> parts;
+    std::int64_t before = 0;
+    for (std::size_t i = 0; i < sample.rows.size(); ++i) {
+      ASSERT_OK_AND_ASSIGN(expr::Expr part, SplitPart(sample.op, whole, static_cast<std::int64_t>(i), kSizes));
+      EXPECT_EQ(part->shape[0], sample.groups * sample.rows[i]);
+      for (const auto& [element, place] : Elements(part)) {
+        Dims wanted = element;
+        wanted[0] = element[0] / sample.rows[i] * all + before + element[0] % sample.rows[i];
+        EXPECT_EQ(place.second, wanted) << sample.op << " " << i;
+      }
+      before += sample.rows[i];
+      parts.push_back(std::move(part));
+    }
+    ASSERT_OK_AND_ASSIGN(const expr::Expr joined, JoinParts(sample.op, parts, kSizes));
+    for (const auto& [element, place] : Elements(joined)) EXPECT_EQ(place.second, element) << sample.op;
+    EXPECT_THAT(SplitPart(sample.op, expr::Leaf(0, DType::kF32, {7, 4}), 0, kSizes), IsError(ErrorCode::kUsage, HasSubstr(sample.op)));
+    parts.pop_back();
+    EXPECT_THAT(JoinParts(sample.op, parts, kSizes), IsError(ErrorCode::kUsage, HasSubstr(sample.op)));
+  }
 }
 
 TEST(RuleOps, EachElementComesFromWhereItsDefinitionSays) {
@@ -194,10 +236,10 @@ TEST(RuleOps, RanksDivideWhatTheTableSays) {
   }
 }
 
-TEST(RuleOps, OnlyTwoChangeValues) {
+TEST(RuleOps, OnlyThreeChangeValues) {
   for (const Sample& sample : Samples()) {
     ASSERT_OK_AND_ASSIGN(const expr::Expr made, Apply(sample));
-    EXPECT_EQ(expr::HasArithmetic(made), sample.op == "plus1" || sample.op.starts_with("scale")) << sample.op;
+    EXPECT_EQ(expr::HasArithmetic(made), sample.op == "plus1" || sample.op == "minus1" || sample.op.starts_with("scale")) << sample.op;
   }
   // Norms that are one more in the target: their moments are the same.
   ASSERT_OK_AND_ASSIGN(const expr::Expr norm, Apply({"plus1", {{5}}, {5}, nullptr}));
@@ -211,7 +253,7 @@ TEST(RuleOps, WhatDoesNotFitIsRefusedByTheOperationsName) {
   const Sample unfit[] = {
       {"col", {{}}, {}, nullptr},          {"row", {{5}}, {}, nullptr},         {"T", {{5}}, {}, nullptr},
       {"heads", {{23, 5}}, {}, nullptr},   {"heads_b", {{24, 5}}, {}, nullptr}, {"rope_pair:5", {{10, 2}}, {}, nullptr},
-      {"qkv", {{24, 5}, {11, 5}, {11, 5}}, {}, nullptr},                        {"qkv_cat", {{47, 5}}, {}, nullptr},
+      {"qkv", {{24, 5}, {11, 5}, {11, 5}}, {}, nullptr}, {"qgkv", {{36, 5}, {12, 5}, {12, 5}}, {}, nullptr},                        {"qkv_cat", {{47, 5}}, {}, nullptr},
       {"halves", {{7, 5}}, {}, nullptr},   {"gate_up_E", {{3, 7, 5}}, {}, nullptr}, {"gate_up_T", {{3, 8}}, {}, nullptr},
       {"gate_up_pair", {{3, 5, 7}}, {}, nullptr}, {"row_E", {{3, 5}}, {}, nullptr}, {"row_T", {{3, 5}}, {}, nullptr},
   };

@@ -191,10 +191,21 @@ TEST(StageMapTest, TwoWaysAtOnceAreRefused) {
   EXPECT_THAT(MakeStageMap(layout, 4), IsError(ErrorCode::kUsage, HasSubstr("another number of virtual stages than --vpp")));
 }
 
-TEST(StageMapTest, MultiTokenPredictionIsRefusedByName) {
-  ParallelLayout layout = Pp(2);
-  layout.pipeline_layout = "Et*3|(tt|)*29,m|L";
-  EXPECT_THAT(MakeStageMap(layout, 61), IsError(ErrorCode::kUsage, HasSubstr("multi-token prediction layers (m)")));
+TEST(StageMapTest, MultiTokenPredictionTakesNoDecoderLayer) {
+  ParallelLayout layout = Pp(4);
+  for (const char* text : {"Et*3|tt|m|L", "Et*3|t|tm|L", "Et*3|tt||mmL"}) {
+    layout.pipeline_layout = text;
+    ASSERT_OK_AND_ASSIGN(const StageMap stages, MakeStageMap(layout, 5));
+    EXPECT_EQ(stages.StageOf(2), 0) << text;
+  }
+  for (const auto& [text, why] : {std::pair("Et*3|m|tt|L", "before them"), std::pair("Et*3|tm|mt|L", "before them"), std::pair("Et*3|tt|m|mL", "in one cell"),
+                                  std::pair("Et|t|t|m|t|t||L", "last virtual stage")}) {
+    layout.pipeline_layout = text;
+    layout.vpp = 1;
+    const Result<StageMap> stages = MakeStageMap(layout, 5);
+    ASSERT_FALSE(stages) << text;
+    EXPECT_THAT(stages.error().expected, HasSubstr(why)) << text;
+  }
 }
 
 TEST(StageMapTest, RefusalsOfCountedEndsShowTheSum) {
@@ -302,6 +313,8 @@ TEST(StageMapGoldenTest, LayoutStringsAreMegatrons) {
     for (std::size_t at = layout.pipeline_layout.find("\\n"); at != std::string::npos; at = layout.pipeline_layout.find("\\n")) layout.pipeline_layout.replace(at, 2, "\n");
     const std::string answer = line.substr(arrow + 3);
     const Result<StageMap> map = MakeStageMap(layout, layers);
+    // Megatron was asked for models without layers of multi-token prediction; here they are not this map's business.
+    if (answer == " !" && map && layout.pipeline_layout.find('m') != std::string::npos) continue;
     if (answer == " !") {
       EXPECT_THAT(map, IsError(ErrorCode::kUsage, HasSubstr(""))) << line;
       ++refused;

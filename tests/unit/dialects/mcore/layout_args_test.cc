@@ -87,6 +87,12 @@ TEST(LayoutArgsTest, EveryWayToDivideComesBack) {
   ThereAndBack(layout, 10, &args);
   EXPECT_EQ(args.GetString("pipeline_model_parallel_layout"), "Et*3|t*2|t*3|t*2L");
   EXPECT_EQ(args.Find("custom_pipeline_layers"), nullptr);
+
+  layout = Pp(2);
+  layout.pipeline_layers = {6, 4};
+  args.Set("mtp_num_layers", Value(2));   // which Megatron wants to find in the string
+  ThereAndBack(layout, 10, &args);
+  EXPECT_EQ(args.GetString("pipeline_model_parallel_layout"), "Et*6|t*4mmL");
 }
 
 TEST(LayoutArgsTest, ReadsTheLayoutInAllItsForms) {
