@@ -126,6 +126,14 @@ Status SourceFiles::ReadAt(std::int32_t file, std::int64_t offset, std::span<std
   return OkStatus();
 }
 
+Result<bool> SourceFiles::CopyTo(TargetFiles& targets, std::int32_t target, std::int64_t to, std::int32_t file, std::int64_t from, std::int64_t length) {
+  if (file >= static_cast<std::int32_t>(slots_.size())) return false;
+  CROSSDOCK_ASSIGN_OR_RETURN(const auto opened, Get(file));
+  CROSSDOCK_ASSIGN_OR_RETURN(const bool copied, targets.CopyFrom(target, to, *opened, from, length));
+  if (copied) bytes_read_ += length;
+  return copied;
+}
+
 void SourceFiles::Drop(std::int32_t file, std::int64_t offset, std::int64_t length) {
   if (length < kWorthDropping || file >= static_cast<std::int32_t>(slots_.size())) return;
   Slot& slot = slots_[static_cast<std::size_t>(file)];

@@ -15,6 +15,7 @@
 
 #include "crossdock/result.h"
 #include "execute/decoded_chunks.h"
+#include "execute/target_files.h"
 #include "io/storage.h"
 #include "plan/plan.h"
 #include "tensor/catalog.h"
@@ -32,6 +33,9 @@ class SourceFiles {
   /// The task was run: its reads will not come again.
   [[nodiscard]] Status Release(const plan::Task& task);
   [[nodiscard]] Status ReadAt(std::int32_t file, std::int64_t offset, std::span<std::byte> out);
+  /// Copies a range into a target file without passing through this process; false where it must be read and written: what is
+  /// stored encoded, and files that cannot (io::WriteFile::CopyFrom).
+  [[nodiscard]] Result<bool> CopyTo(TargetFiles& targets, std::int32_t target, std::int64_t to, std::int32_t file, std::int64_t from, std::int64_t length);
   /// The range was read and will not be read again. REQUIRES: between ReadAt and Release of the same task.
   void Drop(std::int32_t file, std::int64_t offset, std::int64_t length);
   [[nodiscard]] std::int64_t bytes_read() const { return bytes_read_.load(); }

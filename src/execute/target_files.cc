@@ -73,24 +73,37 @@ void TargetFiles::Release(const plan::Task& task) {
   for (const plan::Output& output : task.outputs) --slots_[static_cast<std::size_t>(FileOf(output))].expected;
 }
 
+Result<std::shared_ptr<io::WriteFile>> TargetFiles::Get(std::size_t file) {
+  Slot& slot = slots_[file];
+  const std::lock_guard lock(slot.mutex);
+  if (slot.file == nullptr) {
+    CROSSDOCK_ASSIGN_OR_RETURN(slot.file, storage_.OpenWrite(PathOf(file)));
+  }
+  return slot.file;
+}
+
+void TargetFiles::Written(std::size_t file, io::WriteFile& opened, std::int64_t offset, std::int64_t length) {
+  opened.StartWriteback(offset, length);
+  bytes_written_ += length;
+  // Only now: a sync that runs meanwhile may miss this write and must not take the mark away.
+  const std::lock_guard lock(slots_[file].mutex);
+  slots_[file].dirty = true;
+}
+
 Status TargetFiles::WriteAt(std::int32_t file, std::int64_t offset, std::span<const std::byte> data) {
   const auto index = static_cast<std::size_t>(file);
-  Slot& slot = slots_[index];
-  std::shared_ptr<io::WriteFile> opened;
-  {
-    const std::lock_guard lock(slot.mutex);
-    if (slot.file == nullptr) {
-      CROSSDOCK_ASSIGN_OR_RETURN(slot.file, storage_.OpenWrite(PathOf(index)));
-    }
-    opened = slot.file;
-  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const auto opened, Get(index));
   CROSSDOCK_RETURN_IF_ERROR(opened->WriteAt(offset, data));
-  opened->StartWriteback(offset, static_cast<std::int64_t>(data.size()));
-  bytes_written_ += static_cast<std::int64_t>(data.size());
-  // Only now: a sync that runs meanwhile may miss this write and must not take the mark away.
-  const std::lock_guard lock(slot.mutex);
-  slot.dirty = true;
+  Written(index, *opened, offset, static_cast<std::int64_t>(data.size()));
   return OkStatus();
+}
+
+Result<bool> TargetFiles::CopyFrom(std::int32_t file, std::int64_t offset, const io::ReadFile& source, std::int64_t from, std::int64_t length) {
+  const auto index = static_cast<std::size_t>(file);
+  CROSSDOCK_ASSIGN_OR_RETURN(const auto opened, Get(index));
+  if (!opened->CopyFrom(source, from, offset, length)) return false;
+  Written(index, *opened, offset, length);
+  return true;
 }
 
 Status TargetFiles::WriteFrames(const std::vector<formats::Frame>& frames) {

@@ -35,6 +35,8 @@ class TargetFiles {
   void Expect(const plan::Task& task);
   void Release(const plan::Task& task);
   [[nodiscard]] Status WriteAt(std::int32_t file, std::int64_t offset, std::span<const std::byte> data);
+  /// io::WriteFile::CopyFrom: false where the range must be written instead.
+  [[nodiscard]] Result<bool> CopyFrom(std::int32_t file, std::int64_t offset, const io::ReadFile& source, std::int64_t from, std::int64_t length);
   [[nodiscard]] Status WriteFrames(const std::vector<formats::Frame>& frames);
   [[nodiscard]] Status SyncAll();
   [[nodiscard]] std::int64_t bytes_written() const { return bytes_written_.load(); }
@@ -46,6 +48,9 @@ class TargetFiles {
     bool dirty = false;
     std::atomic<std::int64_t> expected = 0;
   };
+  [[nodiscard]] Result<std::shared_ptr<io::WriteFile>> Get(std::size_t file);
+  /// `length` bytes from `offset` were written.
+  void Written(std::size_t file, io::WriteFile& opened, std::int64_t offset, std::int64_t length);
   [[nodiscard]] std::string PathOf(std::size_t file) const;
   [[nodiscard]] std::int32_t FileOf(const plan::Output& output) const;
 

@@ -17,6 +17,8 @@ namespace {
 
 /// A hole between two runs that is smaller is read along: a call costs about as much.
 constexpr std::int64_t kSmallGap = 4096;
+/// A copy inside the system of less than this saves nothing.
+constexpr std::int64_t kWorthCopying = 64 << 10;
 
 const Entry& TargetEntry(const SharedWork& shared, const plan::Output& output) {
   return shared.placement.catalog.entries[static_cast<std::size_t>(output.entry)];
@@ -357,6 +359,26 @@ Status TaskRunner::FillSlice(std::span<const Segment> segments, std::size_t& at,
   return OkStatus();
 }
 
+/// Copies the next bytes of the segments to `offset` of the output's chunk, `most` of them at most; `at` and `used` go on. Returns
+/// how many: none where they are few, zeros, or cannot be copied inside the system.
+Result<std::int64_t> TaskRunner::Copy(const plan::Output& output, std::int64_t offset, std::int64_t most, std::span<const Segment> segments, std::size_t& at, std::int64_t& used) {
+  const Segment& segment = segments[at];
+  const std::int64_t n = std::min(most, segment.length - used);
+  if (segment.file < 0 || n < kWorthCopying) return 0;
+  const Entry& entry = TargetEntry(*shared_, output);
+  const Chunk& chunk = entry.chunks[static_cast<std::size_t>(output.chunk)];
+  CROSSDOCK_ASSIGN_OR_RETURN(copies_, shared_->sources.CopyTo(shared_->targets, chunk.file, chunk.bytes.offset + offset, segment.file, segment.offset + used, n));
+  if (!copies_) return 0;
+  shared_->progress.Add(n, entry.name);
+  used += n;
+  if (used == segment.length) {
+    shared_->sources.Drop(segment.file, segment.offset, segment.length);
+    ++at;
+    used = 0;
+  }
+  return n;
+}
+
 Status TaskRunner::Stream(const plan::Output& output, std::span<const Segment> segments, DoneTask& done) {
   const Entry& entry = TargetEntry(*shared_, output);
   const std::int64_t base = entry.chunks[static_cast<std::size_t>(output.chunk)].bytes.offset;
@@ -367,6 +389,12 @@ Status TaskRunner::Stream(const plan::Output& output, std::span<const Segment> s
     const std::int64_t end = runs.offset() + runs.length();
     for (std::int64_t offset = runs.offset(); offset < end;) {
       CROSSDOCK_RETURN_IF_ERROR(CheckStopped());
+      if (copies_ && !shared_->sums.kinds().any()) {
+        const std::int64_t most = std::min(RoundUp(base + offset + 1, kCopyBytes) - base, end) - offset;
+        CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t copied, Copy(output, offset, most, segments, at, used));
+        offset += copied;
+        if (copied > 0) continue;
+      }
       // Slices end at multiples of their size in the file: no page is written by two calls but at the very ends.
       const std::int64_t boundary = RoundUp(base + offset + 1, kSliceBytes) - base;
       const std::span<std::byte> slice(slice_.data(), static_cast<std::size_t>(std::min(boundary, end) - offset));

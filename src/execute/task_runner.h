@@ -28,6 +28,9 @@ namespace crossdock::execute {
 /// buffer of its task, one to stream through and one to read over holes.
 inline constexpr std::int64_t kSliceBytes = std::int64_t{1} << 20U;
 
+/// Bytes copied inside the system at a time, where no checksum is owed: between two looks at whether the user wants to stop.
+inline constexpr std::int64_t kCopyBytes = std::int64_t{8} << 20U;
+
 /// What all workers of a run use together.
 struct SharedWork {
   const plan::Plan& plan;
@@ -79,6 +82,7 @@ class TaskRunner {
   [[nodiscard]] Status RunDequantize(const plan::Task& task);
   [[nodiscard]] Status ReadBox(const plan::Read& read, const ReadPlace& place);
   [[nodiscard]] Status Stream(const plan::Output& output, std::span<const Segment> segments, DoneTask& done);
+  [[nodiscard]] Result<std::int64_t> Copy(const plan::Output& output, std::int64_t offset, std::int64_t most, std::span<const Segment> segments, std::size_t& at, std::int64_t& used);
   [[nodiscard]] Status FillSlice(std::span<const Segment> segments, std::size_t& at, std::int64_t& used,
                                  std::span<std::byte> slice);
   [[nodiscard]] Result<std::string> EncodeOutput(const plan::Output& output, DoneTask& done);
@@ -90,6 +94,7 @@ class TaskRunner {
   [[nodiscard]] Status CheckStopped() const;
 
   const SharedWork* shared_;
+  bool copies_ = true;        ///< until the system says that it cannot
   BufferPool::Lease buffer_;  ///< while a task runs that cannot be streamed
   bool read_again_ = false;   ///< what is read now will be read once more: it stays in the page cache
   bool refused_nonfinite_ = false;

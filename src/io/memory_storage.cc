@@ -113,6 +113,10 @@ class MemoryStorage::MemoryWriteFile final : public WriteFile {
     std::string copy(reinterpret_cast<const char*>(data.data()), data.size());
     return state_->Change({Kind::kWrite, path_, {}, inode_, offset, std::move(copy)});
   }
+  bool CopyFrom(const ReadFile& source, std::int64_t from, std::int64_t to, std::int64_t length) override {
+    std::string bytes(static_cast<std::size_t>(length), '\0');
+    return source.ReadAt(from, std::as_writable_bytes(std::span(bytes))) && WriteAt(to, std::as_bytes(std::span(bytes)));
+  }
   Status Preallocate(std::int64_t size) override {
     const std::lock_guard lock(state_->mutex);
     const auto now = static_cast<std::int64_t>(state_->image.Get(inode_)->data.size());

@@ -64,6 +64,9 @@ class WriteFile {
   virtual ~WriteFile() = default;  ///< closes without a sync; never commits anything
   /// Writes all of `data` at `offset`; the file grows as needed.
   [[nodiscard]] virtual Status WriteAt(std::int64_t offset, std::span<const std::byte> data) = 0;
+  /// Copies `length` bytes of another file inside the system, without passing through this process. False: these two files
+  /// cannot, or it failed half-way; then nothing is promised of the range, and reading and writing it says what is wrong.
+  [[nodiscard]] virtual bool CopyFrom(const ReadFile& /*source*/, std::int64_t /*from*/, std::int64_t /*to*/, std::int64_t /*length*/) { return false; }
   /// Reserves room so that a full disk shows now; not an error where the file system cannot.
   [[nodiscard]] virtual Status Preallocate(std::int64_t size) = 0;
   [[nodiscard]] virtual Status Truncate(std::int64_t size) = 0;
@@ -123,7 +126,13 @@ class Storage {
 /// kUnsafe when a path that a file names is absolute, has "..", an empty or "." part, a backslash or a NUL.
 [[nodiscard]] Status CheckRelativePath(std::string_view path);
 
+/// When a local file copies ranges by copy_file_range.
+enum class SystemCopies : std::uint8_t {
+  kWhereItPays,  ///< file systems that share blocks or copy on their server
+  kAlways,
+};
+
 /// The local file system.
-[[nodiscard]] std::unique_ptr<Storage> MakeLocalStorage();
+[[nodiscard]] std::unique_ptr<Storage> MakeLocalStorage(SystemCopies copies = SystemCopies::kWhereItPays);
 
 }  // namespace crossdock::io

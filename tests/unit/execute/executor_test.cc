@@ -140,6 +140,24 @@ TEST_F(ExecutorTest, ReadsAndWritesEveryByteOnce) {
   EXPECT_EQ(report.bytes_written, target_bytes);
 }
 
+/// Without checksums to make, a storage that copies by itself is asked to: only what is arranged passes through the executor.
+TEST_F(ExecutorTest, LongRunsAreCopiedInsideTheStorage) {
+  std::int64_t calls[2] = {};
+  for (const bool crc : {false, true}) {
+    io::MemoryStorage memory;
+    SmallJobOptions job_options;
+    job_options.wants_crc32 = crc;
+    ASSERT_OK_AND_ASSIGN(const auto job, SmallJob::Make(memory, job_options));
+    ASSERT_THAT(memory.MakeDir("/out"), IsOk());
+    io::CountingStorage source(memory);
+    ASSERT_OK_AND_ASSIGN(const ExecuteReport report, job->Run(source, memory, "/out", {}));
+    ExpectSame(Written(memory), job->ExpectedFiles());
+    calls[crc ? 1 : 0] = source.Of(io::Call::kRead).calls;
+    EXPECT_EQ(report.bytes_read, source.Of(io::Call::kRead).bytes);
+  }
+  EXPECT_LT(calls[0], calls[1]) << "a copy takes more at a time than a slice that is summed up";
+}
+
 TEST_F(ExecutorTest, ProgressMovesInsideLargeTensorsAndEndsAtTheTotal) {
   MakeJob();
   std::vector<Progress> told;

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "io/memory_storage.h"
 #include "io/storage.h"
 #include "result_matchers.h"
 
@@ -98,6 +99,31 @@ TEST_F(LocalStorage, FilesHaveTheModeOfTheUmask) {
     ASSERT_EQ(::stat(At(name + "d").c_str(), &st), 0);
     EXPECT_EQ(st.st_mode & 0777U, c.dir);
   }
+}
+
+TEST_F(LocalStorage, CopiesRangesInsideTheSystem) {
+  const auto storage = MakeLocalStorage(SystemCopies::kAlways);
+  std::string text(300'000, 'x');
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 7 % 251);
+  ASSERT_THAT(WriteSmallFile(*storage, At("from"), text), IsOk());
+  ASSERT_OK_AND_ASSIGN(const auto from, storage->OpenRead(At("from")));
+  ASSERT_OK_AND_ASSIGN(const auto to, storage->Create(At("to")));
+  ASSERT_THAT(to->Truncate(400'000), IsOk());
+  ASSERT_TRUE(to->CopyFrom(*from, 1'001, 77'777, 200'003));
+  ASSERT_OK_AND_ASSIGN(const std::string copied, ReadSmallFile(*storage, At("to")));
+  EXPECT_EQ(copied, std::string(77'777, '\0') + text.substr(1'001, 200'003) + std::string(400'000 - 77'777 - 200'003, '\0'));
+}
+
+TEST_F(LocalStorage, CopiesNothingBeyondTheSourcesEndNorFromElsewhere) {
+  const auto storage = MakeLocalStorage(SystemCopies::kAlways);
+  ASSERT_THAT(WriteSmallFile(*storage, At("from"), "data"), IsOk());
+  ASSERT_OK_AND_ASSIGN(const auto from, storage->OpenRead(At("from")));
+  ASSERT_OK_AND_ASSIGN(const auto to, storage->Create(At("to")));
+  EXPECT_FALSE(to->CopyFrom(*from, 2, 0, 3));
+  MemoryStorage memory;
+  ASSERT_THAT(WriteSmallFile(memory, "/from", "data"), IsOk());
+  ASSERT_OK_AND_ASSIGN(const auto other, memory.OpenRead("/from"));
+  EXPECT_FALSE(to->CopyFrom(*other, 0, 0, 4));
 }
 
 TEST_F(LocalStorage, AFullDeviceIsToldAsSuch) {
