@@ -74,9 +74,12 @@ Result<BucketKey> ParseBucketKey(std::string_view key) {
 
 Result<StoredBuffers> FindBuffers(const Catalog& catalog) {
   StoredBuffers buffers;
+  const Entry* by_parameter = nullptr;
   for (std::size_t i = 0; i < catalog.entries.size(); ++i) {
     const Entry& entry = catalog.entries[i];
-    if (ParseTensorKey(entry.name).kind != TensorKey::Kind::kBucket) continue;
+    const TensorKey::Kind kind = ParseTensorKey(entry.name).kind;
+    if (kind == TensorKey::Kind::kState) by_parameter = &entry;
+    if (kind != TensorKey::Kind::kBucket) continue;
     CROSSDOCK_ASSIGN_OR_RETURN(const BucketKey key, ParseBucketKey(entry.name));
     CROSSDOCK_RETURN_IF_ERROR(CheckEntry(entry, key));
     const auto state = std::find(kBucketStates.begin(), kBucketStates.end(), key.state);
@@ -90,6 +93,13 @@ Result<StoredBuffers> FindBuffers(const Catalog& catalog) {
     if (key.bucket >= static_cast<std::int64_t>(catalog.entries.size())) return BadKey(entry.name);
     if (static_cast<std::int64_t>(buckets.size()) <= key.bucket) buckets.resize(static_cast<std::size_t>(key.bucket) + 1, -1);
     buckets[static_cast<std::size_t>(key.bucket)] = static_cast<std::int32_t>(i);
+  }
+  if (by_parameter != nullptr && !buffers.empty()) {
+    // Muon's: what lies in the buckets are the parameters that are not its own, which the run's arguments do not tell.
+    return MakeError(ErrorCode::kUnsupported, "the optimizer state is that of several optimizers, in flat buckets and by parameter")
+        .WithTensor(by_parameter->name)
+        .WithFound(GroupName(buffers.begin()->first) + " beside it")
+        .WithHint("save the run again with --dist-ckpt-optim-fully-reshardable (Megatron-Core 0.15 or newer), or leave the state behind with --no-optim");
   }
   for (const auto& [place, buffer] : buffers) {
     for (const std::vector<std::int32_t>& buckets : buffer.entries) {

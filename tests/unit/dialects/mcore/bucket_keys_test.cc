@@ -52,6 +52,13 @@ TEST(BucketKeysTest, FindsEveryBucketOfEveryState) {
   }
 }
 
+/// Muon for matrices, a distributed Adam for the rest: which parameters that rest is, nothing here tells.
+TEST(BucketKeysTest, RefusesBucketsBesideStatesByParameter) {
+  const std::string other = "chained_1.";
+  EXPECT_THAT(FindBuffers(With({"chained_0.optimizer.state.momentum_buffer.decoder.layers.mlp.linear_fc2.weight", other + Key(0, "param"), other + Key(0, "exp_avg"), other + Key(0, "exp_avg_sq")})),
+              IsError(ErrorCode::kUnsupported, HasSubstr("several optimizers")));
+}
+
 TEST(BucketKeysTest, RefusesWhatIsNoWholeAdamState) {
   EXPECT_THAT(FindBuffers(With({Key(0, "param"), Key(0, "exp_avg")})), IsError(ErrorCode::kIncomplete, HasSubstr("exp_avg_sq")));
   EXPECT_THAT(FindBuffers(With({Key(1, "param"), Key(1, "exp_avg"), Key(1, "exp_avg_sq")})), IsError(ErrorCode::kIncomplete, HasSubstr("missing")));
