@@ -23,7 +23,7 @@ constexpr OptionSpec Many(std::string_view name, std::string_view aliases, std::
   return {name, aliases, Arity::kOne, value, commands, help, true};
 }
 constexpr OptionSpec kFp8 = {"fp8", "", Arity::kOptional, "[block|channel|tensor]", kConvert | kPlan | kManifest,
-                             "quantize weights to FP8: a scale a block (default), a row, a tensor; `--to hf`", false, false, {}, "block channel tensor"};
+                             "quantize weights to FP8: a scale a block (default), a row, a tensor; `--to hf`", false, "block channel tensor"};
 constexpr OptionSpec kBlockSize = {"fp8-block-size", "block-size", Arity::kTwo, "R C", kQuantizing, "rows and columns of a block; default 128 128"};
 
 constexpr std::array kTable = {
@@ -173,7 +173,7 @@ const OptionSpec* FindOption(std::string_view spelling) {
 std::string_view NearestOption(std::string_view spelling, unsigned commands) {
   std::vector<std::string_view> known, aliases;
   for (const OptionSpec& spec : kTable) {
-    if ((spec.commands & commands) == 0 || spec.later) continue;
+    if ((spec.commands & commands) == 0) continue;
     known.push_back(spec.name);
     AnyWord(spec.aliases, [&](std::string_view alias) {
       aliases.push_back(alias);

@@ -45,9 +45,6 @@ struct OptionSpec {
   unsigned commands = 0;
   std::string_view help;         ///< empty: not shown (a spelling that only scripts use)
   bool repeatable = false;
-  /// An option of a later version: accepted, and refused unless its value is one of `off`.
-  bool later = false;
-  std::string_view off = {};     ///< separated by spaces
   std::string_view values = {};  ///< kOptional: the words that are values
 };
 

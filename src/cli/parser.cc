@@ -29,7 +29,7 @@ std::unique_ptr<CLI::App> MakeApp(const CommandSpec& command) {
                                         fmt::format("crossdock {}", command.name));
   app->set_help_flag("--help,-h", "print this help");
   for (const OptionSpec& spec : OptionTable()) {
-    if ((spec.commands & command.bit) == 0 || spec.later) continue;
+    if ((spec.commands & command.bit) == 0) continue;
     CLI::Option* option = app->add_option_function<std::vector<std::string>>(
         fmt::format("--{}", spec.name), [](const std::vector<std::string>&) {}, std::string(spec.help));
     option->allow_extra_args(false)->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -84,8 +84,7 @@ Status AddEnvironment(const Environment& environment, Request* request) {
       }
       value = *parsed;
     }
-    CROSSDOCK_RETURN_IF_ERROR(CheckAvailable(spec, name, value));
-    if (!spec.later) request->values[std::string(spec.name)] = {value};
+    request->values[std::string(spec.name)] = {value};
   }
   return OkStatus();
 }

@@ -113,12 +113,11 @@ class Pass {
           .WithHint(HelpHint(*out_.command));
     }
     CROSSDOCK_ASSIGN_OR_RETURN(std::string settled, SettleValue(*spec, shown, std::move(value)));
-    return Emit(*spec, shown, settled);
+    return Emit(*spec, settled);
   }
 
-  Status Emit(const OptionSpec& spec, const std::string& shown, const std::string& value) {
-    CROSSDOCK_RETURN_IF_ERROR(CheckAvailable(spec, shown, value));
-    if (!spec.later) out_.options.push_back(fmt::format("--{}={}", spec.name, value));
+  Status Emit(const OptionSpec& spec, const std::string& value) {
+    out_.options.push_back(fmt::format("--{}={}", spec.name, value));
     return OkStatus();
   }
 
@@ -194,15 +193,6 @@ std::optional<std::string> ParseBool(std::string_view text) {
   if (ListHas("true 1 yes on", lower)) return "true";
   if (ListHas("false 0 no off", lower)) return "false";
   return std::nullopt;
-}
-
-Status CheckAvailable(const OptionSpec& spec, std::string_view shown, std::string_view value) {
-  if (!spec.later || ListHas(spec.off, value)) return OkStatus();
-  Error error = MakeError(ErrorCode::kUnsupported, fmt::format("`{}` is not available in this version", Printable(shown)));
-  if (!spec.off.empty()) error.expected = fmt::format("`{}`", spec.off.substr(0, spec.off.find(' ')));
-  return std::move(error)
-      .WithFound(fmt::format("`{}`", Printable(value)))
-      .WithHint("leave the option out, or use a version that has it");
 }
 
 Result<Words> SettleWords(const std::vector<std::string>& args, const std::function<bool(const std::string&)>& exists) {

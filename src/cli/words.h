@@ -34,9 +34,6 @@ struct Words {
 /// "true" or "false" for the ways to say so, else nothing.
 [[nodiscard]] std::optional<std::string> ParseBool(std::string_view text);
 
-/// Refuses an option of a later version, unless `value` is the one that means "off". `shown` is the user's spelling.
-[[nodiscard]] Status CheckAvailable(const OptionSpec& spec, std::string_view shown, std::string_view value);
-
 /// True when the words ask for JSON, known before anything is parsed: errors are to be JSON then too.
 [[nodiscard]] bool WantsJson(const std::vector<std::string>& args);
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "convert/kinds.h"
+#include "convert/summary.h"
 #include "crossdock/convert.h"
 #include "crossdock/nearest.h"
 #include "family/builtin_files.h"
@@ -69,19 +70,13 @@ Value Describe(const family::FamilyFile& file) {
   Value row = Value::MakeDict();
   row.Set("name", file.name);
   row.Set("model_type", file.model_type);
-  Value architectures = Value::MakeList();
-  for (const std::string& name : file.architectures) architectures.mutable_sequence()->emplace_back(name);
-  row.Set("architectures", std::move(architectures));
-  Value dialects = Value::MakeList();
-  for (const std::string& name : DialectsOf(file)) dialects.mutable_sequence()->emplace_back(name);
-  row.Set("dialects", std::move(dialects));
+  row.Set("architectures", convert::StringList(file.architectures));
+  const std::set<std::string> dialects = DialectsOf(file);
+  row.Set("dialects", convert::StringList({dialects.begin(), dialects.end()}));
   row.Set("models", file.models);
-  Value consumers = Value::MakeList();
-  for (const std::string& name : file.consumers) consumers.mutable_sequence()->emplace_back(name);
-  row.Set("megatron_names", std::move(consumers));
-  Value operations = Value::MakeList();
-  for (const std::string& name : OperationsOf(file)) operations.mutable_sequence()->emplace_back(name);
-  row.Set("operations", std::move(operations));
+  row.Set("megatron_names", convert::StringList(file.consumers));
+  const std::set<std::string> operations = OperationsOf(file);
+  row.Set("operations", convert::StringList({operations.begin(), operations.end()}));
   Value verified = Value::MakeDict();
   for (const auto& [judge, what] : file.verified) verified.Set(judge, what);
   row.Set("verified", std::move(verified));

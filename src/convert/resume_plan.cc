@@ -5,16 +5,11 @@
 #include <memory>
 
 #include "convert/resume_decision.h"
+#include "convert/summary.h"
 #include "tensor/value.h"
 
 namespace crossdock {
 namespace {
-
-Value ListOf(const std::vector<std::string>& words) {
-  Value list = Value::MakeList();
-  for (const std::string& word : words) list.mutable_sequence()->emplace_back(word);
-  return list;
-}
 
 Value OrNull(const std::optional<std::int64_t>& number) { return number ? Value(*number) : Value(); }
 Value OrNull(const std::string& text) { return text.empty() ? Value() : Value(text); }
@@ -51,9 +46,9 @@ Result<Report> ResumePlan(const ResumeOptions& options) {
   json.Set("load_optim", decision.load_optim);
   json.Set("load_rng", decision.load_rng);
   json.Set("consumed_train_samples", OrNull(decision.consumed_train_samples));
-  json.Set("arguments", ListOf(decision.arguments));
-  json.Set("unfinished", ListOf(decision.unfinished));
-  json.Set("notices", ListOf(decision.notices));
+  json.Set("arguments", convert::StringList(decision.arguments));
+  json.Set("unfinished", convert::StringList(decision.unfinished));
+  json.Set("notices", convert::StringList(decision.notices));
   Report report;
   report.json = ToJson(json) + "\n";
   report.text = report.json;

@@ -85,7 +85,7 @@ constexpr std::string_view kChecked = "model-type";
 
 TEST(OptionTable, EverySpellingOfConvertDoesTheSame) {
   for (const OptionSpec& spec : OptionTable()) {
-    if ((spec.commands & kConvert) == 0 || spec.later || ListHas(kTalk, spec.name) || ListHas(kChecked, spec.name)) continue;
+    if ((spec.commands & kConvert) == 0 || ListHas(kTalk, spec.name) || ListHas(kChecked, spec.name)) continue;
     // Without words for source and target, so that the options that name them count.
     std::vector<std::string> plain = {"convert"};
     const bool ends = ListHas("source target megatron-path hf-path hf-model", spec.name);
@@ -126,7 +126,7 @@ TEST(OptionTable, AWordThatIsOnlyCheckedIsChecked) {
 TEST(OptionTable, EveryOptionOfEveryCommandIsParsed) {
   for (const CommandSpec& command : CommandTable()) {
     for (const OptionSpec& spec : OptionTable()) {
-      if (spec.later || command.bit == 0) continue;
+      if (command.bit == 0) continue;
       for (const std::string& spelling : Spellings(spec)) {
         std::vector<std::string> args = {std::string(command.name), (spelling.size() == 1 ? "-" : "--") + spelling};
         if (spec.arity != Arity::kFlag) args.emplace_back("1");
@@ -156,7 +156,6 @@ TEST(OptionTable, TheReferenceNamesEveryOption) {
   const std::string reference((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   ASSERT_FALSE(reference.empty());
   for (const OptionSpec& spec : OptionTable()) {
-    if (spec.later) continue;
     EXPECT_THAT(reference, HasSubstr(fmt::format("--{}", spec.name))) << spec.name;
   }
 }
