@@ -1,4 +1,6 @@
 """Models with experts as legacy trees hold them: the three forms that experts have in a module, on the ranks that are given."""
+import contextlib
+import fcntl
 import functools
 
 import torch
@@ -76,6 +78,23 @@ def build(config, layout, dtype, form, chunk=None):
     return env.build_model(config, layout, dtype, local=local, chunk=chunk)
 
 
+@contextlib.contextmanager
+def one_at_a_time(lock):
+    """Lets one rank write at a time: those that share a file would else mix their bytes in it, as chance has it."""
+    save = torch.save
+
+    def alone(*arguments, **named):
+        with open(lock, "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            return save(*arguments, **named)
+
+    torch.save = alone
+    try:
+        yield
+    finally:
+        torch.save = save
+
+
 def save_rank(rank, root, config, parameters, layout, form):
     from mcore_write import ITERATION, fill_model
     env.initialize(layout)
@@ -84,7 +103,8 @@ def save_rank(rank, root, config, parameters, layout, form):
     args = env.training_args(config, layout, root, torch.bfloat16, ITERATION, False, ckpt_format="torch", use_dist_ckpt=False,
                              use_distributed_optimizer=False, transformer_impl="local" if form == "local" else "transformer_engine")
     env.use_args(args)
-    env.training_checkpointing.save_checkpoint(ITERATION, [model], None, None, 123456789)
+    with one_at_a_time(root.parent / f"{root.name}.lock"):
+        env.training_checkpointing.save_checkpoint(ITERATION, [model], None, None, 123456789)
 
 
 def save(root, config, parameters, layout, form):
