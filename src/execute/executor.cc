@@ -151,9 +151,10 @@ class Execution {
             sources_, targets_,
             places_,  sums_,    progress_,
             buffers_, [this] { return failed_.load(std::memory_order_relaxed) || options_.stop.stop_requested(); },
-            fp8_, options.allow_nonfinite, overflows_, nonfinite_} {}
+            fp8_, options.allow_nonfinite, overflows_, nonfinite_, options.amaxes} {}
 
   Result<ExecuteReport> Run();
+  Result<std::vector<float>> MeasureParts(std::int64_t count);
 
  private:
   Status TrimEncoded();
@@ -167,6 +168,7 @@ class Execution {
   Status RunWorkers();
   void Work(TaskRunner& runner);
   Status RunTask(TaskRunner& runner, std::int64_t index);
+  Status MeasureTask(TaskRunner& runner, std::int64_t index);
   Status Flush(const std::vector<DoneTask>& batch);
   Status FlushIfDue();
   void Fail(std::int64_t task, Error error, bool nonfinite);
@@ -206,6 +208,7 @@ class Execution {
   Clock::time_point last_flush_ = Clock::now();
   bool flushing_ = false;
   bool flush_failed_ = false;
+  std::optional<std::vector<float>> measured_;  ///< set while nothing but that is done
 };
 
 Result<ExecuteReport> Execution::Run() {
@@ -253,9 +256,36 @@ Status Execution::TrimEncoded() {
   return OkStatus();
 }
 
+/// The same tasks are run again afterwards, by another Execution.
+Result<std::vector<float>> Execution::MeasureParts(std::int64_t count) {
+  measured_.emplace(static_cast<std::size_t>(count), 0.0F);
+  for (std::size_t i = 0; i < plan_.tasks.size(); ++i) {
+    const auto& step = plan_.tasks[i].quantize;
+    done_[i] = !step || !step->part;
+    if (!done_[i]) sources_.Expect(plan_.tasks[i]);
+  }
+  CROSSDOCK_RETURN_IF_ERROR(RunWorkers());
+  return *std::move(measured_);
+}
+
+Status Execution::MeasureTask(TaskRunner& runner, std::int64_t index) {
+  const Fp8Kernels::Blocks blocks = Fp8Kernels::BlocksOf(*plan_.tasks[static_cast<std::size_t>(index)].quantize);
+  std::vector<float> mine(static_cast<std::size_t>(blocks.count), 0.0F);
+  CROSSDOCK_RETURN_IF_ERROR(runner.Measure(index, mine));
+  CROSSDOCK_RETURN_IF_ERROR(sources_.Release(plan_.tasks[static_cast<std::size_t>(index)]));
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    float& amax = (*measured_)[static_cast<std::size_t>(blocks.first) + i];
+    amax = quantize::Larger(amax, mine[i]);
+  }
+  return OkStatus();
+}
+
 Status Execution::Prepare() {
-  CROSSDOCK_ASSIGN_OR_RETURN(const bool resumed, Resume());
-  if (!resumed) CROSSDOCK_RETURN_IF_ERROR(StartAnew());
+  if (!options_.into_existing) {
+    CROSSDOCK_ASSIGN_OR_RETURN(const bool resumed, Resume());
+    if (!resumed) CROSSDOCK_RETURN_IF_ERROR(StartAnew());
+  }
   for (std::size_t i = 0; i < plan_.tasks.size(); ++i) {
     if (done_[i]) continue;
     sources_.Expect(plan_.tasks[i]);
@@ -371,6 +401,7 @@ void Execution::Work(TaskRunner& runner) {
 }
 
 Status Execution::RunTask(TaskRunner& runner, std::int64_t index) {
+  if (measured_) return MeasureTask(runner, index);
   const plan::Task& task = plan_.tasks[static_cast<std::size_t>(index)];
   CROSSDOCK_ASSIGN_OR_RETURN(DoneTask done, runner.Run(index));
   CROSSDOCK_RETURN_IF_ERROR(JoinSums(shared_, done));
@@ -405,7 +436,7 @@ Status Execution::FlushIfDue() {
 /// One at a time: FlushIfDue sees to it while there are workers.
 Status Execution::Flush(const std::vector<DoneTask>& batch) {
   CROSSDOCK_RETURN_IF_ERROR(targets_.SyncAll());
-  return journal_->Append(batch);
+  return journal_ ? journal_->Append(batch) : OkStatus();
 }
 
 void Execution::Fail(std::int64_t task, Error error, bool nonfinite) {
@@ -421,7 +452,9 @@ void Execution::Fail(std::int64_t task, Error error, bool nonfinite) {
 
 /// Over all tasks of the tensor that a task makes.
 Result<NonFiniteFound> Execution::CountNonFinite(TaskRunner& runner, std::int64_t of_task) {
-  const auto entry_of = [](const plan::Task& task) { return task.outputs[static_cast<std::size_t>(task.quantize->q_output)].entry; };
+  const auto entry_of = [](const plan::Task& task) {  // -1: of a task of scales alone
+    return task.quantize->q_output < 0 ? -1 : task.outputs[static_cast<std::size_t>(task.quantize->q_output)].entry;
+  };
   const std::int32_t entry = entry_of(plan_.tasks[static_cast<std::size_t>(of_task)]);
   NonFiniteFound all;
   for (std::size_t i = 0; i < plan_.tasks.size(); ++i) {
@@ -459,6 +492,20 @@ Status CheckSameRun(io::Storage& storage, const std::string& staging_dir, const 
   CROSSDOCK_ASSIGN_OR_RETURN(const std::string text, io::ReadSmallFile(storage, path, kJournalLimit));
   const auto content = ParseJournal(text);
   return content ? CheckHeader(content->header, path, plan, request) : OkStatus();
+}
+
+Status CreateFiles(io::Storage& storage, const std::string& staging_dir, const formats::Placement& placement) {
+  TargetFiles files(storage, staging_dir, placement.catalog);
+  CROSSDOCK_RETURN_IF_ERROR(files.Create());
+  CROSSDOCK_RETURN_IF_ERROR(files.WriteFrames(placement.frames));
+  return files.SyncAll();
+}
+
+Result<std::vector<float>> Measure(const plan::Plan& plan, io::Storage& source_storage, const formats::CheckpointReader& source,
+                                   const formats::Placement& placement, const formats::CheckpointWriter& writer, std::int64_t count,
+                                   const ExecuteOptions& options) {
+  Execution execution(plan, source_storage, source, source_storage, "", placement, {}, writer, options, Fp8Kernels());
+  return execution.MeasureParts(count);
 }
 
 void TakePlaces(const ExecuteReport& report, Catalog* placed) {

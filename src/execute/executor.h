@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -34,6 +35,8 @@ struct ExecuteOptions {
   bool digests = false;                              ///< compute ExecuteReport::digests (receipts)
   bool allow_nonfinite = false;                      ///< else kUnsupported: a value that a cast makes infinite, or is quantized and not finite
   bool cuda = false;                                 ///< quantize on a CUDA device; kUnsupported where there is none
+  bool into_existing = false;                        ///< another process made the files (CreateFiles); there is no journal, and `frames` are its
+  std::span<const float> amaxes;                     ///< for parts that are quantized: what all processes' Measure gave, the Larger of each
   bool resume = false;                               ///< a journal in the staging directory says which tasks are done
   /// What was asked for, in words without tabs or newlines; the journal keeps them, and another request is told by them.
   std::vector<std::string> request;
@@ -77,6 +80,15 @@ struct ExecuteReport {
                                             const std::string& staging_dir, const formats::Placement& placement,
                                             std::vector<formats::Frame> frames, const formats::CheckpointWriter& writer,
                                             const ExecuteOptions& options);
+
+/// Where several processes write into one staging directory: one makes all files at their full size, with their frames, durable.
+/// The others then Execute their shares `into_existing`.
+[[nodiscard]] Status CreateFiles(io::Storage& storage, const std::string& staging_dir, const formats::Placement& placement);
+
+/// Of a share with parts that are quantized: the largest value that they have of each of `count` blocks, 0 of none. Only reads.
+[[nodiscard]] Result<std::vector<float>> Measure(const plan::Plan& plan, io::Storage& source_storage, const formats::CheckpointReader& source,
+                                                 const formats::Placement& placement, const formats::CheckpointWriter& writer,
+                                                 std::int64_t count, const ExecuteOptions& options);
 
 /// Writes what a run learned of encoded chunks into the placed catalog, which WriteMetadata takes: their ranges, and the sizes of the files.
 void TakePlaces(const ExecuteReport& report, Catalog* placed);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "plan/plan.h"
 #include "quantize/cuda/device.h"
@@ -19,6 +20,16 @@ class Fp8Kernels {
   [[nodiscard]] Result<quantize::NonFinite> QuantizeBlocks(const plan::Quantize& step, const std::byte* w, std::byte* q, float* s) const;
   [[nodiscard]] Result<float> AmaxOf(const plan::Quantize& step, const std::byte* w, quantize::NonFinite* found) const;
   [[nodiscard]] Status QuantizeWithScale(const plan::Quantize& step, const std::byte* w, float scale, std::byte* q) const;
+  /// A range of blocks among all that are told each other.
+  struct Blocks {
+    std::int64_t first = 0, count = 0;
+  };
+  /// Those that a part (plan::QuantizePart) has elements of; others may lie between them.
+  [[nodiscard]] static Blocks BlocksOf(const plan::Quantize& step);
+  /// The largest value that a part has of each of BlocksOf, 0 of none. On the CPU, as is QuantizePart.
+  static quantize::NonFinite AmaxOfPart(const plan::Quantize& step, const std::byte* w, std::span<float> amaxes);
+  /// `amaxes`: the largest values over all parts, of all blocks.
+  static void QuantizePart(const plan::Quantize& step, const std::byte* w, std::span<const float> amaxes, std::byte* q);
   [[nodiscard]] static float ScaleOf(const plan::Quantize& step, float amax);
 
  private:

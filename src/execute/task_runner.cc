@@ -97,6 +97,11 @@ Result<DoneTask> TaskRunner::Run(std::int64_t index) {
     buffer_ = {};
     return done;
   }
+  if (task.quantize && task.quantize->part) {
+    CROSSDOCK_RETURN_IF_ERROR(RunPart(task, done));
+    buffer_ = {};
+    return done;
+  }
   CROSSDOCK_ASSIGN_OR_RETURN(const auto places, Places(task));
   std::vector<std::optional<std::vector<Segment>>> segments(task.outputs.size());
   std::vector<bool> streamed(task.outputs.size(), false);
@@ -230,6 +235,39 @@ Status TaskRunner::RunBands(const plan::Task& task, DoneTask& done) {
   return OkStatus();
 }
 
+Status TaskRunner::Measure(std::int64_t index, std::span<float> amaxes) {
+  const plan::Task& task = shared_->plan.tasks[static_cast<std::size_t>(index)];
+  const plan::Quantize& step = *task.quantize;
+  refused_nonfinite_ = false;
+  if (step.rows == 0) return OkStatus();  // scales, which follow from all parts
+  CROSSDOCK_ASSIGN_OR_RETURN(buffer_, shared_->buffers.Take(task.buffer_bytes, shared_->stopped));
+  CROSSDOCK_RETURN_IF_ERROR(LoadScratch(task));
+  const quantize::NonFinite met = Fp8Kernels::AmaxOfPart(step, buffer_.data() + step.scratch_offset, amaxes);
+  buffer_ = {};
+  return CheckFinite(task, InTensor(*shared_, task, met));
+}
+
+Status TaskRunner::RunPart(const plan::Task& task, DoneTask& done) {
+  const plan::Quantize& step = *task.quantize;
+  CROSSDOCK_ASSIGN_OR_RETURN(buffer_, shared_->buffers.Take(task.buffer_bytes, shared_->stopped));
+  if (step.rows > 0) {
+    CROSSDOCK_RETURN_IF_ERROR(LoadScratch(task));
+    const plan::Output& values = ValuesOf(task);
+    Fp8Kernels::QuantizePart(step, buffer_.data() + step.scratch_offset, shared_->amaxes, buffer_.data() + values.buffer_offset);
+    return WriteBuffer(values, done);
+  }
+  const plan::Output& scales = ScalesOf(task);
+  const Box& chunk = TargetEntry(*shared_, scales).chunks[static_cast<std::size_t>(scales.chunk)].box;
+  const std::int64_t cols = chunk.rank() == 2 ? chunk.sizes[1] : 1;
+  auto* to = reinterpret_cast<float*>(buffer_.data() + scales.buffer_offset);
+  for (std::int64_t i = 0; i < chunk.count(); ++i) {
+    const std::int64_t row = chunk.offsets[0] + i / cols;
+    const std::int64_t col = chunk.rank() == 2 ? chunk.offsets[1] + i % cols : 0;
+    to[i] = Fp8Kernels::ScaleOf(step, shared_->amaxes[static_cast<std::size_t>(step.part->first + row * step.part->across + col)]);
+  }
+  return WriteBuffer(scales, done);
+}
+
 Result<NonFiniteFound> TaskRunner::CountNonFinite(std::int64_t index) {
   const plan::Task& task = shared_->plan.tasks[static_cast<std::size_t>(index)];
   CROSSDOCK_CHECK(task.quantize != nullptr);
@@ -238,6 +276,12 @@ Result<NonFiniteFound> TaskRunner::CountNonFinite(std::int64_t index) {
   NonFiniteFound found;
   if (!task.quantize->bands.empty()) {
     CROSSDOCK_RETURN_IF_ERROR(AmaxOfBands(task, &found));
+  } else if (task.quantize->part) {
+    CROSSDOCK_RETURN_IF_ERROR(LoadScratch(task));
+    const plan::Quantize& step = *task.quantize;
+    quantize::NonFinite met;
+    CROSSDOCK_ASSIGN_OR_RETURN([[maybe_unused]] const float amax, shared_->fp8.AmaxOf(step, buffer_.data() + step.scratch_offset, &met));
+    found = InTensor(*shared_, task, met);
   } else {
     CROSSDOCK_RETURN_IF_ERROR(LoadScratch(task));
     CROSSDOCK_ASSIGN_OR_RETURN(found, Quantize(task));

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "execute/chunk_sums.h"
@@ -48,6 +49,7 @@ struct SharedWork {
   bool allow_nonfinite;
   std::atomic<std::int64_t>& overflows;  ///< values that became infinite, where that is allowed
   std::atomic<std::int64_t>& nonfinite;  ///< values to be quantized that are not finite, where that is allowed
+  std::span<const float> amaxes;         ///< of tensors that are quantized in parts, over all parts
 };
 
 /// Elements of a target tensor that are NaN or infinite.
@@ -62,7 +64,10 @@ class TaskRunner {
   /// The checksums of the pieces written, for the journal. kCancelled when `stopped` says so.
   [[nodiscard]] Result<DoneTask> Run(std::int64_t index);
 
-  /// True when the last Run refused values that are not finite.
+  /// The largest values of a part that is to be quantized, of Fp8Kernels::BlocksOf; writes nothing. REQUIRES: so many zeros.
+  [[nodiscard]] Status Measure(std::int64_t index, std::span<float> amaxes);
+
+  /// True when the last Run or Measure refused values that are not finite.
   [[nodiscard]] bool refused_nonfinite() const { return refused_nonfinite_; }
   /// How many of them a task that quantizes meets; writes nothing. For the message, once a run has failed.
   [[nodiscard]] Result<NonFiniteFound> CountNonFinite(std::int64_t index);
@@ -76,6 +81,7 @@ class TaskRunner {
   /// The same for a task that quantizes.
   [[nodiscard]] Status LoadScratch(const plan::Task& task);
   [[nodiscard]] Result<NonFiniteFound> Quantize(const plan::Task& task);
+  [[nodiscard]] Status RunPart(const plan::Task& task, DoneTask& done);
   [[nodiscard]] Status RunBands(const plan::Task& task, DoneTask& done);
   [[nodiscard]] Result<float> AmaxOfBands(const plan::Task& task, NonFiniteFound* found);
   [[nodiscard]] Status CheckFinite(const plan::Task& task, const NonFiniteFound& found);

@@ -21,9 +21,13 @@ struct Job {
   std::int32_t entry = 0;    ///< target entry; of a pair: that of q
   std::int32_t scales = -1;  ///< target entry of s, -1 when the job is no pair
   expr::Fp8Format fp8;       ///< of a pair
+  std::int64_t first_amax = -1;  ///< of a pair that is quantized in parts: QuantizePart::first; else -1
   [[nodiscard]] bool is_pair() const { return scales >= 0; }
-  /// Elements of a block on an axis, no more than there are: a tile is whole blocks. REQUIRES: is_pair().
-  [[nodiscard]] std::int64_t unit(std::size_t axis) const {
+  [[nodiscard]] bool is_part() const { return first_amax >= 0; }
+  /// What a tile is a multiple of on an axis: whole blocks, or in parts any elements. REQUIRES: is_pair().
+  [[nodiscard]] std::int64_t unit(std::size_t axis) const { return is_part() ? 1 : block(axis); }
+  /// Elements of a block on an axis, no more than there are. REQUIRES: is_pair().
+  [[nodiscard]] std::int64_t block(std::size_t axis) const {
     return std::max<std::int64_t>(std::min(axis == 0 ? fp8.block.rows : fp8.block.cols, expr->shape[axis]), 1);
   }
 };

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,15 @@ struct Move {
 
 struct Task;
 
+/// A tensor whose blocks several processes feed is quantized in parts (share_source.h): each takes the largest values of what it has
+/// of every block, all learn the largest of all, and each quantizes its own elements.
+struct QuantizePart {
+  std::int64_t first = 0;            ///< where the tensor's blocks, row-major, begin among all that are told each other
+  std::int64_t across = 0;           ///< blocks beside each other
+  std::int64_t block_rows = 0, block_cols = 0;
+  std::int64_t row = 0, col = 0;     ///< of the scratch in the tensor
+};
+
 /// The moves, and reads that lie in it, fill a row-major scratch of `rows` x `cols` elements of `dtype`; the kernel writes the q
 /// output and the s output. rows and cols are whole blocks, but for the tensor's own edge.
 /// A tensor with one scale that is too large for this has `bands`: tasks of some rows each, which are worked off twice, for the
@@ -77,6 +87,9 @@ struct Quantize {
   std::int32_t q_output = 0;
   std::int32_t s_output = 0;
   std::vector<Task> bands;
+  /// Set: q_output is a box like any other, and there is no s_output; or there is no q_output (rows = 0), and s_output is written
+  /// from what was told.
+  std::optional<QuantizePart> part;
 };
 
 struct Task {

@@ -58,13 +58,12 @@ Error TooSmall(const Tables& tables, std::int64_t memory) {
 }
 
 /// All tasks, cut to `plan.task_bytes`, and what they take.
-Result<Tables> CutAll(const Catalog& source, const Catalog& target, std::span<const Job> jobs,
-                      const PlanOptions& options, Plan& plan) {
+Result<Tables> CutAll(const Catalog& source, const Catalog& target, const CutTasks& cut, const PlanOptions& options, Plan& plan) {
   TaskBuilder builder(source, target);
   const std::int64_t short_runs = options.task_bytes > 0 ? 0 : std::max(plan.task_bytes, options.memory / 8);
   const TileLimits limits{plan.task_bytes, short_runs, options.memory, options.contiguous_outputs};
   std::vector<Task> tasks;
-  for (const Job& job : jobs) CROSSDOCK_RETURN_IF_ERROR(CutJob(job, target, limits, builder, tasks));
+  CROSSDOCK_RETURN_IF_ERROR(cut(limits, builder, tasks));
   plan.tasks = JoinSmall(InSourceOrder(std::move(tasks), source), std::min(kJoinLimit, plan.task_bytes));
   Tables tables{CatalogBytes(source) + CatalogBytes(target), TaskListBytes(plan.tasks), 0};
   for (const Task& t : plan.tasks) tables.largest_task = std::max(tables.largest_task, t.buffer_bytes);
@@ -95,18 +94,27 @@ Result<Plan> MakePlan(const Catalog& source, const Catalog& target, std::span<co
                       const PlanOptions& options) {
   CROSSDOCK_RETURN_IF_ERROR(CheckInputs(source, target, exprs));
   CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<Job> jobs, MakeJobs(target, exprs));
+  const auto cut = [&](const TileLimits& limits, TaskBuilder& builder, std::vector<Task>& tasks) -> Status {
+    for (const Job& job : jobs) CROSSDOCK_RETURN_IF_ERROR(CutJob(job, target, limits, builder, tasks));
+    return OkStatus();
+  };
+  CROSSDOCK_ASSIGN_OR_RETURN(Plan plan, PlanTasks(source, target, cut, options));
+  plan.hash = PlanHash(source, target, exprs, plan.tasks);
+  return plan;
+}
+
+Result<Plan> PlanTasks(const Catalog& source, const Catalog& target, const CutTasks& cut, const PlanOptions& options) {
   Plan plan;
   plan.task_bytes = options.task_bytes > 0 ? options.task_bytes : TaskBytes(options.memory);
-  CROSSDOCK_ASSIGN_OR_RETURN(Tables tables, CutAll(source, target, jobs, options, plan));
+  CROSSDOCK_ASSIGN_OR_RETURN(Tables tables, CutAll(source, target, cut, options, plan));
   // A long list of small tasks may itself be what does not fit; larger tasks make it shorter.
   while (tables.least() > options.memory && options.task_bytes == 0 && plan.task_bytes <= options.memory / 4) {
     plan.task_bytes *= 2;
-    CROSSDOCK_ASSIGN_OR_RETURN(tables, CutAll(source, target, jobs, options, plan));
+    CROSSDOCK_ASSIGN_OR_RETURN(tables, CutAll(source, target, cut, options, plan));
   }
   if (tables.least() > options.memory) return TooSmall(tables, options.memory);
-  plan.hash = PlanHash(source, target, exprs, plan.tasks);
   for (const Task& t : plan.tasks) {
-    const std::int64_t times = t.quantize && !t.quantize->bands.empty() ? 2 : 1;
+    const std::int64_t times = t.quantize && (!t.quantize->bands.empty() || t.quantize->part) ? 2 : 1;
     for (const Read& r : t.reads) plan.bytes_read += r.bytes * times;
     for (const Output& o : t.outputs) plan.bytes_written += o.bytes;
   }

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
 #include "crossdock/result.h"
 #include "expr/expr.h"
 #include "plan/plan.h"
+#include "plan/tiles.h"
 #include "tensor/catalog.h"
 
 namespace crossdock::plan {
@@ -32,5 +34,11 @@ struct PlanOptions {
 /// Threads: pure.
 [[nodiscard]] Result<Plan> MakePlan(const Catalog& source, const Catalog& target, std::span<const expr::Expr> exprs,
                                     const PlanOptions& options);
+
+/// Makes the tasks of a plan within limits that may be asked for again, larger.
+using CutTasks = std::function<Status(const TileLimits&, TaskBuilder&, std::vector<Task>&)>;
+
+/// The part of MakePlan after the checks, for whoever cuts otherwise: tasks in order, small ones joined, totals. No hash.
+[[nodiscard]] Result<Plan> PlanTasks(const Catalog& source, const Catalog& target, const CutTasks& cut, const PlanOptions& options);
 
 }  // namespace crossdock::plan

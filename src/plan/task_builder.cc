@@ -254,7 +254,9 @@ void TaskBuilder::SortReads(Task& task, std::vector<Taken>& reads) const {
 
 std::vector<TaskBuilder::Place> TaskBuilder::AddOutputs(const Job& job, const Box& tile, Task& task) {
   std::vector<Place> places = Outputs(job.entry, tile);
-  if (job.is_pair()) {
+  if (job.is_part()) {
+    CROSSDOCK_CHECK(places.size() == 1);
+  } else if (job.is_pair()) {
     const std::vector<Place> scales = Outputs(job.scales, ScalesBox(job, tile));
     CROSSDOCK_CHECK(places.size() == 1 && scales.size() == 1);
     places.push_back(scales[0]);
@@ -273,11 +275,38 @@ Task TaskBuilder::BuildOutputs(const Job& job, const Box& tile) {
   return task;
 }
 
+QuantizePart TaskBuilder::PartOf(const Job& job) {
+  const std::int64_t cols = job.block(1);
+  return {job.first_amax, CeilDiv(job.expr->shape[1], cols), job.block(0), cols, 0, 0};
+}
+
+std::vector<Task> TaskBuilder::BuildScales(const Job& job) {
+  CROSSDOCK_CHECK(job.is_part());
+  std::vector<Task> tasks;
+  const Entry& entry = EntryAt(*target_, job.scales);
+  for (std::size_t c = 0; c < entry.chunks.size(); ++c) {
+    Task task;
+    const std::int64_t bytes = entry.chunks[c].box.count() * ElementSize(entry.dtype);
+    task.outputs.push_back({job.scales, static_cast<std::int32_t>(c), Box::Whole(entry.chunks[c].box.sizes), 0, bytes});
+    task.quantize = std::make_shared<const Quantize>(Quantize{job.fp8, job.expr->dtype, 0, 0, 0, -1, 0, {}, PartOf(job)});
+    LayOutBuffer(task);
+    tasks.push_back(std::move(task));
+  }
+  return tasks;
+}
+
 Task TaskBuilder::Build(const Job& job, const Box& tile) {
   Task task;
   std::vector<Place> places = AddOutputs(job, tile, task);
   if (job.is_pair()) {
-    task.quantize = std::make_shared<const Quantize>(Quantize{job.fp8, job.expr->dtype, tile.sizes[0], tile.sizes[1], 0, 0, 1, {}});
+    Quantize step{job.fp8, job.expr->dtype, tile.sizes[0], tile.sizes[1], 0, 0, 1, {}, {}};
+    if (job.is_part()) {
+      step.part = PartOf(job);
+      step.part->row = tile.offsets[0];
+      step.part->col = tile.offsets[1];
+      step.s_output = -1;
+    }
+    task.quantize = std::make_shared<const Quantize>(std::move(step));
   }
   // Where elements go: the outputs, or the scratch, which is the tile itself.
   const std::vector<Place> sinks = job.is_pair() ? std::vector<Place>{{0, 0, tile}} : std::move(places);
@@ -319,7 +348,7 @@ std::int64_t TaskBuilder::OutputBytes(const Job& job, const Box& tile) const {
   std::int64_t bytes = tile.count() * ElementSize(EntryAt(*target_, job.entry).dtype);
   if (job.is_pair()) {
     bytes += tile.count() * ElementSize(job.expr->dtype);
-    bytes += ScalesBox(job, tile).count() * ElementSize(EntryAt(*target_, job.scales).dtype);
+    if (!job.is_part()) bytes += ScalesBox(job, tile).count() * ElementSize(EntryAt(*target_, job.scales).dtype);
   }
   return bytes;
 }

@@ -36,6 +36,9 @@ class TaskBuilder {
   /// The outputs of a tile alone, without a place in a buffer: q and s of a pair, for a task that is put together of others.
   [[nodiscard]] Task BuildOutputs(const Job& job, const Box& tile);
 
+  /// The scales of a pair that is quantized in parts, from what the parts tell each other: a task for each chunk.
+  [[nodiscard]] std::vector<Task> BuildScales(const Job& job);
+
   /// The bytes that a tile's outputs (and scratch) take: a lower bound of Build(...).buffer_bytes.
   [[nodiscard]] std::int64_t OutputBytes(const Job& job, const Box& tile) const;
 
@@ -79,6 +82,7 @@ class TaskBuilder {
   void AddDequantize(const expr::Node& node, std::pair<std::int32_t, std::int32_t> chunks, const Box& box, Task& task,
                      std::vector<Taken>& reads);
   void SortReads(Task& task, std::vector<Taken>& reads) const;
+  [[nodiscard]] static QuantizePart PartOf(const Job& job);
   std::vector<Place> AddOutputs(const Job& job, const Box& tile, Task& task);
 
   const Catalog* source_;

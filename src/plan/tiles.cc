@@ -104,7 +104,7 @@ Status CutWhole(const Job& job, const Catalog& target, const TileLimits& limits,
       return OkStatus();
     }
   }
-  Quantize step{job.fp8, job.expr->dtype, whole.sizes[0], whole.sizes[1], 0, 0, 1, CutBands(job, limits, builder)};
+  Quantize step{job.fp8, job.expr->dtype, whole.sizes[0], whole.sizes[1], 0, 0, 1, CutBands(job, limits, builder), {}};
   Task task = builder.BuildOutputs(job, whole);
   for (const Task& band : step.bands) {
     task.reads.insert(task.reads.end(), band.reads.begin(), band.reads.end());
@@ -136,7 +136,11 @@ Status CutJob(const Job& job, const Catalog& target, const TileLimits& limits, T
     return OkStatus();
   }
   if (job.is_pair() && job.fp8.whole) return CutWhole(job, target, limits, builder, tasks);
-  std::vector<Box> todo = job.is_pair() ? PairRegions(job, target) : std::vector<Box>{Box::Whole(job.expr->shape)};
+  return CutBoxes(job, target, job.is_pair() ? PairRegions(job, target) : std::vector<Box>{Box::Whole(job.expr->shape)}, limits, builder, tasks);
+}
+
+Status CutBoxes(const Job& job, const Catalog& target, std::vector<Box> todo, const TileLimits& limits, TaskBuilder& builder,
+                std::vector<Task>& tasks) {
   std::reverse(todo.begin(), todo.end());
   while (!todo.empty()) {
     const Box tile = todo.back();

@@ -35,6 +35,11 @@ struct TileLimits {
   bool contiguous_outputs = false;
 };
 
+/// The same for `boxes` of the job's tensor, each by itself. Of a pair they are whole blocks and the pair has more than one, or
+/// it is quantized in parts; no chunk is encoded.
+[[nodiscard]] Status CutBoxes(const Job& job, const Catalog& target, std::vector<Box> boxes, const TileLimits& limits, TaskBuilder& builder,
+                              std::vector<Task>& tasks);
+
 /// Appends the tasks of one job to `tasks`, in the order of the target. kUsage when the smallest tile is too large for
 /// the memory, with the least that would do.
 [[nodiscard]] Status CutJob(const Job& job, const Catalog& target, const TileLimits& limits, TaskBuilder& builder,

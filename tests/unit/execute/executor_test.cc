@@ -2,13 +2,17 @@
 #include "execute/executor.h"
 
 #include <atomic>
+#include <cmath>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "execute/box_runs.h"
 #include "io/counting_storage.h"
 #include "io/faulty_storage.h"
 #include "io/staging.h"
+#include "plan/share_source.h"
+#include "quantize/block.h"
 #include "result_matchers.h"
 #include "unit/execute/encoded_reader.h"
 #include "unit/execute/small_job.h"
@@ -433,6 +437,135 @@ TEST_F(ExecutorTest, SubByteTensorsAreRefused) {
   catalog.entries[1].dtype = DType::kF4;
   job_->reader = std::make_unique<RawReader>(std::move(catalog));
   EXPECT_THAT(job_->Run(source_, target_, "/out", {}), IsError(ErrorCode::kUnsupported, HasSubstr("F4")));
+}
+
+/// A source whose columns and rows lie with several ranks, to be copied and quantized in every way.
+struct SharedJob {
+  std::unique_ptr<RawReader> reader;
+  std::vector<expr::Expr> exprs;
+  RawWriter writer{false};
+  formats::Placement placement;
+};
+
+SharedJob MakeSharedJob(io::MemoryStorage& source, bool with_nan) {
+  SharedJob job;
+  Catalog catalog;
+  catalog.root = "/source";
+  EXPECT_THAT(source.MakeDir("/source"), IsOk());
+  std::vector<std::string> files(8);
+  const auto add = [&](const std::string& name, const Shape& shape, std::size_t axis) {
+    Entry entry{name, Slot::kParam, DType::kF32, shape, {}};
+    for (int part = 0; part < 8; ++part) {
+      Box box = Box::Whole(shape);
+      box.sizes[axis] = shape[axis] / 8;
+      box.offsets[axis] = part * box.sizes[axis];
+      std::string& file = files[static_cast<std::size_t>(part)];
+      entry.chunks.push_back({box, part, {static_cast<std::int64_t>(file.size()), box.count() * 4}});
+      for (std::int64_t i = 0; i < box.count(); ++i) {
+        float value = static_cast<float>((i * 37 + part * 101 + static_cast<std::int64_t>(name.size())) % 1009 - 500) / 64.0F;
+        if (with_nan && part == 5 && i == 3) value = std::nanf("");
+        file.append(reinterpret_cast<const char*>(&value), 4);
+      }
+    }
+    catalog.entries.push_back(std::move(entry));
+  };
+  add("columns", {50, 160}, 1);
+  add("rows", {80, 64}, 0);
+  for (std::size_t f = 0; f < files.size(); ++f) {
+    const std::string name = fmt::format("f{}", f);
+    EXPECT_THAT(io::WriteSmallFile(source, io::JoinPath(catalog.root, name), files[f]), IsOk());
+    const auto info = source.Stat(io::JoinPath(catalog.root, name));
+    catalog.files.push_back({name, {info->size, info->mtime_ns, info->inode}});
+  }
+  Catalog target;
+  const auto out = [&](std::string name, const expr::Expr& expr) {
+    target.entries.push_back({std::move(name), Slot::kParam, expr->dtype, expr->shape, {}});
+    Chunk chunk;
+    chunk.box = Box::Whole(expr->shape);
+    chunk.shard = static_cast<std::int32_t>(target.entries.size() % 2);
+    target.entries.back().chunks.push_back(chunk);
+    job.exprs.push_back(expr);
+  };
+  for (int e = 0; e < 2; ++e) {
+    const Entry& entry = catalog.entries[static_cast<std::size_t>(e)];
+    const expr::Expr leaf = expr::Leaf(e, DType::kF32, entry.shape);
+    const expr::Expr half = *expr::Cast(leaf, DType::kBF16);
+    out(entry.name, half);
+    expr::Fp8Format block{{16, 24}}, aligned{{10, 20}}, row{{1, entry.shape[1]}}, whole{{entry.shape[0], entry.shape[1]}};
+    block.scales = expr::ScaleFormat::kUe8m0;
+    whole.whole = true;
+    for (const auto& [word, fp8] : {std::pair("block", block), std::pair("aligned", aligned), std::pair("row", row), std::pair("whole", whole)}) {
+      out(fmt::format("{}.{}", entry.name, word), *expr::QuantizeValues(half, fp8));
+      out(fmt::format("{}.{}.scale", entry.name, word), *expr::QuantizeScales(half, fp8));
+    }
+  }
+  job.reader = std::make_unique<RawReader>(std::move(catalog));
+  auto placed = job.writer.LayOut(std::move(target));
+  EXPECT_THAT(placed, IsOk());
+  job.placement = std::move(*placed);
+  return job;
+}
+
+plan::PlanOptions SharedPlan(std::int64_t task_bytes) {
+  plan::PlanOptions options;
+  options.task_bytes = task_bytes;
+  return options;
+}
+
+/// One after the other, as ranks of 1, 2, 4 and 8 processes.
+Result<Files> RunShares(const SharedJob& job, io::MemoryStorage& source, int ranks, std::int64_t task_bytes, const ExecuteOptions& options) {
+  io::MemoryStorage target;
+  CROSSDOCK_RETURN_IF_ERROR(target.MakeDir("/out"));
+  CROSSDOCK_RETURN_IF_ERROR(CreateFiles(target, "/out", job.placement));
+  const plan::OwnerOf owner = [ranks](std::int32_t, std::int32_t chunk) { return chunk * ranks / 8; };
+  std::vector<plan::Share> shares;
+  std::vector<float> amaxes;
+  for (int rank = 0; rank < ranks; ++rank) {
+    CROSSDOCK_ASSIGN_OR_RETURN(plan::Share share, plan::MakeShareOfSource(job.reader->catalog(), job.placement.catalog, job.exprs, owner, {rank, ranks}, SharedPlan(task_bytes)));
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<float> mine, Measure(share.plan, source, *job.reader, job.placement, job.writer, share.amaxes, options));
+    amaxes.resize(mine.size(), 0.0F);
+    for (std::size_t i = 0; i < mine.size(); ++i) amaxes[i] = quantize::Larger(amaxes[i], mine[i]);
+    shares.push_back(std::move(share));
+  }
+  for (const plan::Share& share : shares) {
+    ExecuteOptions mine = options;
+    mine.into_existing = true;
+    mine.amaxes = amaxes;
+    CROSSDOCK_RETURN_IF_ERROR(Execute(share.plan, source, *job.reader, target, "/out", job.placement, {}, job.writer, mine));
+  }
+  EXPECT_FALSE(target.Files("/out").contains(".crossdock-journal"));
+  return Written(target);
+}
+
+TEST(SharesTest, TogetherWriteWhatOneProcessWrites) {
+  io::MemoryStorage source;
+  const SharedJob job = MakeSharedJob(source, false);
+  io::MemoryStorage target;
+  ASSERT_THAT(target.MakeDir("/out"), IsOk());
+  ASSERT_OK_AND_ASSIGN(const plan::Plan plan, plan::MakePlan(job.reader->catalog(), job.placement.catalog, job.exprs, SharedPlan(64 << 10)));
+  ASSERT_THAT(Execute(plan, source, *job.reader, target, "/out", job.placement, job.placement.frames, job.writer, {}), IsOk());
+  for (const int ranks : {1, 2, 4, 8}) {
+    for (const std::int64_t task_bytes : {2 << 10, 1 << 20}) {
+      ExecuteOptions options;
+      options.threads = ranks % 3;
+      ASSERT_OK_AND_ASSIGN(const Files files, RunShares(job, source, ranks, task_bytes, options));
+      ExpectSame(files, Written(target));
+    }
+  }
+}
+
+TEST(SharesTest, ValuesThatAreNotFiniteAreRefusedOrTold) {
+  io::MemoryStorage source;
+  const SharedJob job = MakeSharedJob(source, true);
+  EXPECT_THAT(RunShares(job, source, 4, 1 << 20, {}), IsError(ErrorCode::kUnsupported, HasSubstr("the first at [")));
+  ExecuteOptions options;
+  options.allow_nonfinite = true;
+  io::MemoryStorage target;
+  ASSERT_THAT(target.MakeDir("/out"), IsOk());
+  ASSERT_OK_AND_ASSIGN(const plan::Plan plan, plan::MakePlan(job.reader->catalog(), job.placement.catalog, job.exprs, SharedPlan(64 << 10)));
+  ASSERT_THAT(Execute(plan, source, *job.reader, target, "/out", job.placement, job.placement.frames, job.writer, options), IsOk());
+  ASSERT_OK_AND_ASSIGN(const Files files, RunShares(job, source, 4, 1 << 20, options));
+  ExpectSame(files, Written(target));
 }
 
 }  // namespace
