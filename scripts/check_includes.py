@@ -27,6 +27,7 @@ ALLOWED = {
     "formats/zarr": ["tensor", "io", "formats/format", "formats/dcp"],
     "formats/ocdbt": ["tensor", "io"],
     "formats/orbax": ["tensor", "io", "formats/format", "formats/dcp", "formats/ocdbt", "formats/zarr"],
+    "formats/live": ["tensor", "io", "formats/format"],
     "formats/format": ["tensor", "io"],
     "formats": ["tensor", "io", "formats/format", "formats/safetensors", "formats/dcp", "formats/mp_rank", "formats/torch_bin", "formats/torch_zip", "formats/zarr", "formats/orbax"],
     "family": ["expr"],

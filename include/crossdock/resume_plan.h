@@ -40,6 +40,7 @@ struct ResumeDecision {
   bool release = false;
   bool load_optim = false;
   bool load_rng = false;
+  bool finetune = false;                                ///< DetectResume: it is the pretrained checkpoint
   std::optional<std::int64_t> consumed_train_samples;   ///< what the trainer is to count from instead of what is stored
   std::vector<std::string> arguments;                   ///< words for the trainer's command line; empty where it cannot load the path as it is
   std::vector<std::string> unfinished;                  ///< steps of the run that were passed over
@@ -47,6 +48,19 @@ struct ResumeDecision {
 };
 
 [[nodiscard]] Result<ResumeDecision> PlanResume(const ResumeOptions& options);
+
+/// What a trainer that reads checkpoints by itself begins with: a checkpoint of `load` by its tracker (or its steps), else weights that lie
+/// in `load`, else the same of `pretrained`, whose optimizer and random state are never loaded and whose iteration does not count.
+struct DetectOptions {
+  std::string load;                      ///< empty: not given
+  std::string pretrained;                ///< empty: not given
+  std::optional<StepChoice> step;        ///< of `load`
+  bool no_optim = false;
+  bool no_rng = false;
+};
+/// kStart only when neither path is given: kIncomplete where one is given and nothing is found, for a start from random weights in its
+/// place is found out after days.
+[[nodiscard]] Result<ResumeDecision> DetectResume(const DetectOptions& options);
 /// The decision as one JSON object (docs/reference/resume-plan.md), in both forms of the report.
 [[nodiscard]] Result<Report> ResumePlan(const ResumeOptions& options);
 

@@ -282,4 +282,46 @@ class Decider {
 
 Result<ResumeDecision> DecideResume(io::Storage& storage, const ResumeOptions& options) { return Decider(storage, options).Run(); }
 
+Result<ResumeDecision> DetectResumeIn(io::Storage& storage, const DetectOptions& options) {
+  ResumeDecision none;
+  none.reason = "no path is given";
+  if (options.load.empty() && options.pretrained.empty()) return none;
+  if (options.load.empty() && options.step) {
+    return MakeError(ErrorCode::kUsage, fmt::format("step {} is one of the run's own, and no run is given", StepWord(*options.step)));
+  }
+  std::vector<std::string> notices;
+  if (!options.load.empty()) {
+    ResumeOptions own;
+    own.run_dir = options.load;
+    own.step = options.step;
+    own.no_optim = options.no_optim;
+    own.no_rng = options.no_rng;
+    CROSSDOCK_ASSIGN_OR_RETURN(ResumeDecision decision, DecideResume(storage, own));
+    if (decision.action != ResumeAction::kStart) {
+      if (!options.pretrained.empty()) decision.notices.push_back("the run has something of its own: " + Quoted(options.pretrained) + " is not looked at");
+      return decision;
+    }
+    notices = std::move(decision.notices);
+  }
+  if (!options.pretrained.empty()) {
+    ResumeOptions other;
+    other.run_dir = options.pretrained;
+    other.no_optim = true;
+    other.no_rng = true;
+    CROSSDOCK_ASSIGN_OR_RETURN(ResumeDecision decision, DecideResume(storage, other));
+    if (decision.action != ResumeAction::kStart) {
+      decision.action = ResumeAction::kLoadWeights;
+      decision.finetune = true;
+      decision.reason = "the run has nothing of its own: it begins with the weights of the pretrained checkpoint";
+      decision.notices.insert(decision.notices.begin(), notices.begin(), notices.end());
+      return decision;
+    }
+  }
+  const std::string& path = options.pretrained.empty() ? options.load : options.pretrained;
+  return MakeError(ErrorCode::kIncomplete, "nothing was found to begin with where a path was given").WithPath(path)
+      .WithExpected("a tracker or steps of a run, or Hugging Face weights")
+      .WithFound(options.pretrained.empty() || options.load.empty() ? "" : "nothing in " + Quoted(options.load) + " either")
+      .WithHint("check the path; a run that means to begin with random weights gives none");
+}
+
 }  // namespace crossdock::convert

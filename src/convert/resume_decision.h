@@ -9,5 +9,6 @@
 namespace crossdock::convert {
 
 [[nodiscard]] Result<ResumeDecision> DecideResume(io::Storage& storage, const ResumeOptions& options);
+[[nodiscard]] Result<ResumeDecision> DetectResumeIn(io::Storage& storage, const DetectOptions& options);
 
 }  // namespace crossdock::convert

@@ -31,6 +31,11 @@ Result<ResumeDecision> PlanResume(const ResumeOptions& options) {
   return convert::DecideResume(*storage, options);
 }
 
+Result<ResumeDecision> DetectResume(const DetectOptions& options) {
+  const std::unique_ptr<io::Storage> storage = io::MakeLocalStorage();
+  return convert::DetectResumeIn(*storage, options);
+}
+
 Result<Report> ResumePlan(const ResumeOptions& options) {
   CROSSDOCK_ASSIGN_OR_RETURN(const ResumeDecision decision, PlanResume(options));
   Value json = Value::MakeDict();

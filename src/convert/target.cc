@@ -244,11 +244,12 @@ Result<dialects::TargetState> Arrange(const Source& source, Kind to, const Conve
 
 /// As Arrange; for the legacy form what it makes is cut into each rank's files.
 Result<dialects::TargetState> ArrangeFor(const Source& source, Kind to, const ConvertOptions& options,
-                                         const dialects::TargetOptions& target_options, bool reshard) {
+                                         const dialects::TargetOptions& target_options, bool reshard,
+                                         const std::optional<dialects::mcore::LegacyRankPlace>& only) {
   if (to != Kind::kMegatronLegacy) return Arrange(source, to, options, target_options, reshard);
   CROSSDOCK_ASSIGN_OR_RETURN(dialects::TargetState global, Arrange(source, Kind::kMegatron, options, target_options, reshard));
   return dialects::mcore::ToLegacy(std::move(global), target_options.layout,
-                                   dialects::mcore::UsesDistributedOptimizer(target_options, source.seen()));
+                                   dialects::mcore::UsesDistributedOptimizer(target_options, source.seen()), only);
 }
 
 /// A cast that loses digits was asked for with --dtype; a rule that scales or offsets loses them unasked.
@@ -430,20 +431,27 @@ std::vector<FileRef> Target::AllFiles() const {
   return out;
 }
 
-Result<Target> PrepareTarget(const Source& source, const ConvertOptions& options) {
-  Target target;
-  CROSSDOCK_ASSIGN_OR_RETURN(target.kind, ParseTargetKind(options.to));
-  CROSSDOCK_RETURN_IF_ERROR(CheckApplies(source, target.kind, options));
-  if (source.hub.config.words == "maxtext" && target.kind != Kind::kMaxText && !source.reference) {
+Result<dialects::TargetState> ArrangeTarget(const Source& source, Kind kind, const ConvertOptions& options,
+                                            const std::optional<dialects::mcore::LegacyRankPlace>& only) {
+  CROSSDOCK_CHECK(!only || kind == Kind::kMegatronLegacy);
+  CROSSDOCK_RETURN_IF_ERROR(CheckApplies(source, kind, options));
+  if (source.hub.config.words == "maxtext" && kind != Kind::kMaxText && !source.reference) {
     return MakeError(ErrorCode::kIncomplete, "a MaxText checkpoint stores no configuration, which the target must have")
         .WithPath(source.found.path)
         .WithExpected("the model's config.json")
         .WithHint("give it with `--hf-template DIR`");
   }
-  CROSSDOCK_ASSIGN_OR_RETURN(const dialects::TargetOptions target_options, MakeTargetOptions(source, target.kind, options));
+  CROSSDOCK_ASSIGN_OR_RETURN(const dialects::TargetOptions target_options, MakeTargetOptions(source, kind, options));
+  CROSSDOCK_ASSIGN_OR_RETURN(dialects::TargetState state, ArrangeFor(source, kind, options, target_options, CanReshard(source, kind, options), only));
+  CROSSDOCK_RETURN_IF_ERROR(CheckExact(source, kind, state, options));
+  return state;
+}
+
+Result<Target> PrepareTarget(const Source& source, const ConvertOptions& options) {
+  Target target;
+  CROSSDOCK_ASSIGN_OR_RETURN(target.kind, ParseTargetKind(options.to));
+  CROSSDOCK_ASSIGN_OR_RETURN(target.state, ArrangeTarget(source, target.kind, options));
   target.resharded = CanReshard(source, target.kind, options);
-  CROSSDOCK_ASSIGN_OR_RETURN(target.state, ArrangeFor(source, target.kind, options, target_options, target.resharded));
-  CROSSDOCK_RETURN_IF_ERROR(CheckExact(source, target.kind, target.state, options));
   target.root = options.target;
   target.unit = target.state.unit_name.empty() ? options.target : io::JoinPath(options.target, target.state.unit_name);
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "crossdock/options.h"
 #include "crossdock/result.h"
 #include "dialects/dialect.h"
+#include "dialects/mcore/legacy_target.h"
 #include "formats/format.h"
 #include "plan/plan.h"
 
@@ -32,6 +34,11 @@ struct Target {
   /// Everything that will lie on the disk: tensor files, metadata and side files.
   [[nodiscard]] std::vector<FileRef> AllFiles() const;
 };
+
+/// The source's state arranged for the target, without a place: what PrepareTarget lays out. With `only`, of the legacy form, what that
+/// one rank holds.
+[[nodiscard]] Result<dialects::TargetState> ArrangeTarget(const Source& source, formats::Kind kind, const ConvertOptions& options,
+                                                          const std::optional<dialects::mcore::LegacyRankPlace>& only = std::nullopt);
 
 /// Arranges the source's state for the target, lets the writer lay it out, and makes the plan.
 [[nodiscard]] Result<Target> PrepareTarget(const Source& source, const ConvertOptions& options);

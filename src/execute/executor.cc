@@ -151,7 +151,7 @@ class Execution {
             sources_, targets_,
             places_,  sums_,    progress_,
             buffers_, [this] { return failed_.load(std::memory_order_relaxed) || options_.stop.stop_requested(); },
-            fp8_, options.allow_nonfinite, overflows_, nonfinite_, options.amaxes} {}
+            fp8_, options.allow_nonfinite, options.exact_reads, overflows_, nonfinite_, options.amaxes} {}
 
   Result<ExecuteReport> Run();
   Result<std::vector<float>> MeasureParts(std::int64_t count);

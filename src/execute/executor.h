@@ -35,8 +35,9 @@ struct ExecuteOptions {
   bool digests = false;                              ///< compute ExecuteReport::digests (receipts)
   bool allow_nonfinite = false;                      ///< else kUnsupported: a value that a cast makes infinite, or is quantized and not finite
   bool cuda = false;                                 ///< quantize on a CUDA device; kUnsupported where there is none
-  bool into_existing = false;                        ///< another process made the files (CreateFiles); there is no journal, and `frames` are its
+  bool into_existing = false;                        ///< the files are there: another process made them (CreateFiles), or they are buffers; there is no journal, and `frames` are not written
   std::span<const float> amaxes;                     ///< for parts that are quantized: what all processes' Measure gave, the Larger of each
+  bool exact_reads = false;                          ///< holes are read along only where they are a 64th of what lies around them; else up to 4 KiB
   bool resume = false;                               ///< a journal in the staging directory says which tasks are done
   /// What was asked for, in words without tabs or newlines; the journal keeps them, and another request is told by them.
   std::vector<std::string> request;

@@ -17,6 +17,7 @@ namespace {
 
 /// A hole between two runs that is smaller is read along: a call costs about as much.
 constexpr std::int64_t kSmallGap = 4096;
+constexpr std::int64_t kWasteShare = 64;  ///< of what was asked for, where reads are to be exact
 /// A copy inside the system of less than this saves nothing.
 constexpr std::int64_t kWorthCopying = 64 << 10;
 
@@ -350,6 +351,8 @@ Status TaskRunner::RunDequantize(const plan::Task& task) {
 Status TaskRunner::ReadBox(const plan::Read& read, const ReadPlace& place) {
   BoxRuns runs = place.runs;
   std::byte* to = buffer_.data() + read.buffer_offset;
+  // All runs of a box are alike, and so are the holes between most of them.
+  const std::int64_t small_gap = shared_->exact_reads ? std::min(kSmallGap, runs.length() / kWasteShare + 1) : kSmallGap;
   while (!runs.done()) {
     CROSSDOCK_RETURN_IF_ERROR(CheckStopped());
     BoxRuns ahead = runs;
@@ -357,7 +360,7 @@ Status TaskRunner::ReadBox(const plan::Read& read, const ReadPlace& place) {
     std::int64_t end = start + runs.length();
     std::int64_t together = 1;
     for (ahead.Next(); !ahead.done(); ahead.Next(), ++together) {
-      if (ahead.offset() - end >= kSmallGap || ahead.offset() + ahead.length() - start > kSliceBytes) break;
+      if (ahead.offset() - end >= small_gap || ahead.offset() + ahead.length() - start > kSliceBytes) break;
       end = ahead.offset() + ahead.length();
     }
     if (together == 1) {

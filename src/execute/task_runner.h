@@ -47,6 +47,7 @@ struct SharedWork {
   std::function<bool()> stopped;
   const Fp8Kernels& fp8;
   bool allow_nonfinite;
+  bool exact_reads;                      ///< see ExecuteOptions
   std::atomic<std::int64_t>& overflows;  ///< values that became infinite, where that is allowed
   std::atomic<std::int64_t>& nonfinite;  ///< values to be quantized that are not finite, where that is allowed
   std::span<const float> amaxes;         ///< of tensors that are quantized in parts, over all parts

@@ -19,6 +19,13 @@ Value ConfigOf(const family::FamilyFile& family, bool tied) {
   config.Set("architectures", Value::MakeList({Value(family.architectures.front())}));
   config.Set("model_type", Value(family.model_type));
   config.Set("tie_word_embeddings", Value(tied));
+  if (family.name == "qwen3_moe" || family.name == "mixtral") {
+    for (const char* count : {"num_experts", "num_local_experts"}) config.Set(count, Value(std::int64_t{4}));
+    config.Set("num_experts_per_tok", Value(std::int64_t{2}));
+    config.Set("moe_intermediate_size", Value(std::int64_t{8}));
+    config.Set("decoder_sparse_step", Value(std::int64_t{1}));
+    config.Set("norm_topk_prob", Value(true));
+  }
   return config;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file  A tiny model of any built-in family with Adam state, as a full-state directory in memory: 4 layers, hidden 16,
-/// 4 heads, 2 KV heads of 4, ffn 24, vocabulary 50. Every element differs from its neighbours, and each master rounds to
+/// 4 experts where the family has such, 4 heads, 2 KV heads of 4, ffn 24, vocabulary 50. Every element differs from its neighbours, and each master rounds to
 /// its weight, so that exchanged rows, columns, layers or slots show.
 #pragma once
 

@@ -49,8 +49,8 @@ struct RankPlace {
 
 class Converter {
  public:
-  Converter(TargetState global, const layout::ParallelLayout& layout, bool distributed)
-      : global_(std::move(global)), layout_(layout), distributed_(distributed) {}
+  Converter(TargetState global, const layout::ParallelLayout& layout, bool distributed, const std::optional<LegacyRankPlace>& only)
+      : global_(std::move(global)), layout_(layout), distributed_(distributed), only_(only) {}
 
   Result<TargetState> Run() {
     CROSSDOCK_RETURN_IF_ERROR(ReadCommon());
@@ -60,6 +60,7 @@ class Converter {
     out_.catalog.format = "mp_rank";
     out_.catalog.step = global_.catalog.step;
     for (int stage = 0; stage < layout_.pp; ++stage) {
+      if (only_ && only_->stage != stage) continue;
       CROSSDOCK_ASSIGN_OR_RETURN(const auto chunks, ChunksOfStage(stage));
       for (const RankPlace& place : Places()) CROSSDOCK_RETURN_IF_ERROR(AddRank(stage, place, chunks));
     }
@@ -112,7 +113,7 @@ class Converter {
   }
 
   Status CheckExperts() {
-    if (layout_.tp % layout_.expert_tp() != 0) {
+    if (layout_.tp % layout_.expert_tp() != 0 && !only_) {
       return MakeError(ErrorCode::kUnsupported, "the directories of a legacy checkpoint do not tell the tensor-parallel ranks of an expert apart")
           .WithExpected(fmt::format("--etp to be a divisor of --tp {}", layout_.tp))
           .WithFound(fmt::format("--etp {}", layout_.expert_tp()))
@@ -142,6 +143,7 @@ class Converter {
 
   /// The directories of a stage; ranks count as Megatron counts them (parallel_state.py: tensor ranks first).
   [[nodiscard]] std::vector<RankPlace> Places() const {
+    if (only_) return {{only_->tensor, only_->expert, only_->within, 0}};
     std::vector<RankPlace> places;
     for (int rank = 0; rank < layout_.ranks_per_stage(); ++rank) {
       const RankPlace place{rank % layout_.tp, rank / layout_.expert_tp() % layout_.ep, rank % layout_.expert_tp(), rank};
@@ -462,6 +464,7 @@ class Converter {
   TargetState global_;
   const layout::ParallelLayout& layout_;
   const bool distributed_;
+  const std::optional<LegacyRankPlace> only_;
   Value common_, args_;
   std::int64_t layers_ = 0;
   LayerSpec spec_ = LayerSpec::kTransformerEngine;
@@ -491,7 +494,7 @@ void Adapt(bool release, bool distributed, std::vector<std::string>* lines) {
 
 }  // namespace
 
-Result<TargetState> ToLegacy(TargetState global, const layout::ParallelLayout& layout, bool distributed) {
+Result<TargetState> ToLegacy(TargetState global, const layout::ParallelLayout& layout, bool distributed, const std::optional<LegacyRankPlace>& only) {
   const auto common = global.catalog.objects.find("common");
   bool with_optimizer = false;
   for (const Entry& entry : global.catalog.entries) with_optimizer = with_optimizer || ParseTensorKey(entry.name).kind != TensorKey::Kind::kModel;
@@ -504,7 +507,7 @@ Result<TargetState> ToLegacy(TargetState global, const layout::ParallelLayout& l
       common->second.Set("args", MakeNamespace(std::move(stored->args)));
     }
   }
-  CROSSDOCK_ASSIGN_OR_RETURN(TargetState out, Converter(std::move(global), layout, distributed).Run());
+  CROSSDOCK_ASSIGN_OR_RETURN(TargetState out, Converter(std::move(global), layout, distributed, only).Run());
   Adapt(out.unit_name == "release", distributed, &out.load_line);
   return out;
 }

@@ -9,14 +9,27 @@
 /// Threads: functions are pure.
 #pragma once
 
+#include <optional>
+
 #include "dialects/dialect.h"
 
 namespace crossdock::dialects::mcore {
 
+/// One rank of a run, as Megatron's parallel_state numbers it.
+struct LegacyRankPlace {
+  int tensor = 0;
+  int stage = 0;
+  int expert = 0;
+  int within = 0;               ///< tensor rank within an expert
+  bool operator==(const LegacyRankPlace&) const = default;
+};
+
 /// `global`: chunks with shard = stage * ranks_per_stage() + rank, where rank counts tensor ranks, or for experts expert rank *
 /// expert_tp() + tensor rank within the expert; objects["common"]. Adam's state goes into model_optim_rng.pt, or into
-/// distrib_optim.pt where `distributed`.
-[[nodiscard]] Result<TargetState> ToLegacy(TargetState global, const layout::ParallelLayout& layout, bool distributed);
+/// distrib_optim.pt where `distributed`. With `only` what this one rank holds, under the names of its file: every division is
+/// possible then, as there are no other directories.
+[[nodiscard]] Result<TargetState> ToLegacy(TargetState global, const layout::ParallelLayout& layout, bool distributed,
+                                           const std::optional<LegacyRankPlace>& only = std::nullopt);
 
 /// Whether a run with these arguments keeps its Adam state in distrib_optim.pt: --set use_distributed_optimizer, else the
 /// arguments that the source stores, else no.

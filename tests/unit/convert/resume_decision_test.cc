@@ -276,5 +276,51 @@ TEST_F(ResumeDecisionTest, WhatNothingWouldUseIsRefused) {
   EXPECT_THAT(Decide(), IsError(ErrorCode::kUsage, HasSubstr("the run's directory is a file")));
 }
 
+TEST_F(ResumeDecisionTest, DetectingTakesTrackerThenWeightsThenThePretrained) {
+  const auto storage = io::MakeLocalStorage();
+  DetectOptions detect;
+  const auto decide = [&] { return DetectResumeIn(*storage, detect); };
+  ASSERT_OK_AND_ASSIGN(const ResumeDecision none, decide());
+  EXPECT_EQ(none.action, ResumeAction::kStart);
+  detect.load = run_.string();
+  EXPECT_THAT(decide(), IsError(ErrorCode::kIncomplete, HasSubstr("nothing was found to begin with")));
+  fs::create_directories(run_);
+  EXPECT_THAT(decide(), IsError(ErrorCode::kIncomplete, HasSubstr("nothing was found to begin with")));
+  detect.pretrained = Sample("megatron").string();
+  ASSERT_OK_AND_ASSIGN(const ResumeDecision pretrained, decide());
+  EXPECT_EQ(pretrained.action, ResumeAction::kLoadWeights);
+  EXPECT_EQ(pretrained.path, (Sample("megatron") / "iter_0000020").string());
+  EXPECT_FALSE(pretrained.load_optim || pretrained.load_rng);
+  EXPECT_TRUE(pretrained.finetune);
+  // Weights in the run itself come before the pretrained ones.
+  Put(Sample("hf"), run_);
+  ASSERT_OK_AND_ASSIGN(const ResumeDecision weights, decide());
+  EXPECT_EQ(weights.action, ResumeAction::kLoadWeights);
+  EXPECT_EQ(weights.format, "hf");
+  EXPECT_EQ(weights.path, run_.string());
+  EXPECT_EQ(weights.step, 0);
+  EXPECT_FALSE(weights.finetune);
+  EXPECT_THAT(weights.notices, Contains(HasSubstr("is not looked at")));
+  // And a checkpoint of the run before both.
+  MegatronStep("iter_0000020");
+  Track("20");
+  detect.no_rng = true;
+  ASSERT_OK_AND_ASSIGN(const ResumeDecision own, decide());
+  EXPECT_EQ(own.action, ResumeAction::kResume);
+  EXPECT_EQ(own.step, 20);
+  EXPECT_TRUE(own.load_optim);
+  EXPECT_FALSE(own.load_rng);
+  detect.step = StepChoice{30, false};
+  EXPECT_THAT(decide(), IsError(ErrorCode::kIncomplete, HasSubstr("30")));
+  detect.load.clear();
+  EXPECT_THAT(decide(), IsError(ErrorCode::kUsage, HasSubstr("no run is given")));
+}
+
+TEST_F(ResumeDecisionTest, DetectingFindsAPretrainedPathThatHoldsNothing) {
+  const auto storage = io::MakeLocalStorage();
+  EXPECT_THAT(DetectResumeIn(*storage, {run_.string(), (root_ / "other").string(), {}, false, false}),
+              IsError(ErrorCode::kIncomplete, AllOf(HasSubstr("other"), HasSubstr("either"))));
+}
+
 }  // namespace
 }  // namespace crossdock::convert
