@@ -34,72 +34,12 @@ void Tell(const Hooks& hooks, const std::string& phase, std::int64_t done = 0, s
   if (hooks.on_progress) hooks.on_progress({phase, done, total, ""});
 }
 
-Status CheckSpace(io::Storage& storage, const Target& target, const io::Staging& staging) {
-  std::int64_t needed = 0;
-  for (const FileRef& file : target.AllFiles()) {
-    // What an interrupted run has reserved already is not needed again.
-    const Result<io::FileInfo> there = storage.Stat(io::JoinPath(staging.dir(), file.path));
-    needed += std::max<std::int64_t>(0, file.identity.size - (there ? there->size : 0));
-  }
-  CROSSDOCK_ASSIGN_OR_RETURN(const io::Capabilities can, storage.Probe(staging.dir()));
-  if (needed <= can.free_bytes) return OkStatus();
-  return MakeError(ErrorCode::kNoSpace, "there is not enough space for the target")
-      .WithPath(target.root)
-      .WithExpected(fmt::format("{} bytes ({})", needed, HumanBytes(needed)))
-      .WithFound(fmt::format("{} bytes free ({})", can.free_bytes, HumanBytes(can.free_bytes)))
-      .WithHint("free some space, or name a target on another file system");
-}
-
 /// A resumed run keeps the tensor files and writes everything else anew.
 Status KeepTensorFiles(const Target& target, io::Staging& staging) {
   if (!staging.resuming()) return OkStatus();
   std::vector<std::string> files;
   for (const FileRef& file : target.placement.catalog.files) files.push_back(file.path);
   return staging.KeepOnly(files);
-}
-
-Result<std::int64_t> WriteSideFiles(const Source& source, const Target& target, io::Storage& storage, const std::string& dir) {
-  std::int64_t written = 0;
-  for (const SideFile& file : target.placement.catalog.side_files) {
-    if (file.role == SideFile::Role::kMarker) continue;
-    CROSSDOCK_RETURN_IF_ERROR(io::CheckRelativePath(file.path));
-    const std::string path = io::JoinPath(dir, file.path);
-    const std::string parent = io::ParentPath(path);
-    if (parent != dir) CROSSDOCK_RETURN_IF_ERROR(io::MakeDirs(storage, parent));
-    CROSSDOCK_RETURN_IF_ERROR(file.bytes ? io::WriteSmallFile(storage, path, *file.bytes)
-                                         : io::CopyFile(*source.storage, file.copy_from, storage, path));
-    ++written;
-  }
-  return written;
-}
-
-/// What a reader finds must be what the plan said: names, dtypes and shapes, one for one.
-Result<std::int64_t> CountAgain(const Catalog& placed, const Catalog& read, const std::string& dir) {
-  const auto differs = [&](const std::string& tensor, const std::string& expected, const std::string& found) {
-    return MakeError(ErrorCode::kCorrupt, "the result is not what was planned when it is opened again")
-        .WithPath(dir)
-        .WithTensor(tensor)
-        .WithExpected(expected)
-        .WithFound(found)
-        .WithHint("if an interrupted run was another conversion, start anew with `--force`; else this is a fault of crossdock");
-  };
-  for (const Entry& entry : placed.entries) {
-    const std::int32_t at = read.Find(entry.name);
-    const std::string expected = fmt::format("{} {}", DTypeName(entry.dtype), ToString(entry.shape));
-    if (at < 0) return differs(entry.name, expected, "no such tensor");
-    const Entry& other = read.entries[static_cast<std::size_t>(at)];
-    if (other.dtype != entry.dtype || other.shape != entry.shape) {
-      return differs(entry.name, expected, fmt::format("{} {}", DTypeName(other.dtype), ToString(other.shape)));
-    }
-  }
-  // Values that the target was given are no entries of the plan; a reader lists the arrays that hold them.
-  const auto scalars = placed.objects.find("scalars");
-  const auto given = [&](const Entry& entry) { return scalars != placed.objects.end() && scalars->second.Find(entry.name) != nullptr; };
-  const auto values = static_cast<std::size_t>(std::ranges::count_if(read.entries, given));
-  if (read.entries.size() != placed.entries.size() + values) {
-    return differs("", fmt::format("{} tensors", placed.entries.size()), fmt::format("{}", read.entries.size()));
-  }
-  return static_cast<std::int64_t>(placed.entries.size());
 }
 
 /// Masters that the target makes of the parameters, where the source has moments but no masters.
@@ -209,7 +149,7 @@ class Run {
     CROSSDOCK_RETURN_IF_ERROR(CheckSpace(storage_, target_, staging));
     CROSSDOCK_RETURN_IF_ERROR(Execute(staging));
     Tell(hooks_, "writing metadata");
-    CROSSDOCK_ASSIGN_OR_RETURN(result_.outcome.copied_files, WriteSideFiles(source_, target_, storage_, staging.dir()));
+    CROSSDOCK_ASSIGN_OR_RETURN(result_.outcome.copied_files, WriteSideFiles(*source_.storage, target_, storage_, staging.dir()));
     CROSSDOCK_RETURN_IF_ERROR(target_.writer->WriteMetadata(target_.placement.catalog, storage_, staging.dir()));
     CROSSDOCK_RETURN_IF_ERROR(Prove(staging.dir()));
     if (hooks_.stop.stop_requested()) return MakeError(ErrorCode::kCancelled, "interrupted before the target was put in place");
@@ -306,6 +246,65 @@ class Run {
 };
 
 }  // namespace
+
+Status CheckSpace(io::Storage& storage, const Target& target, const io::Staging& staging) {
+  std::int64_t needed = 0;
+  for (const FileRef& file : target.AllFiles()) {
+    // What an interrupted run has reserved already is not needed again.
+    const Result<io::FileInfo> there = storage.Stat(io::JoinPath(staging.dir(), file.path));
+    needed += std::max<std::int64_t>(0, file.identity.size - (there ? there->size : 0));
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const io::Capabilities can, storage.Probe(staging.dir()));
+  if (needed <= can.free_bytes) return OkStatus();
+  return MakeError(ErrorCode::kNoSpace, "there is not enough space for the target")
+      .WithPath(target.root)
+      .WithExpected(fmt::format("{} bytes ({})", needed, HumanBytes(needed)))
+      .WithFound(fmt::format("{} bytes free ({})", can.free_bytes, HumanBytes(can.free_bytes)))
+      .WithHint("free some space, or name a target on another file system");
+}
+
+Result<std::int64_t> WriteSideFiles(io::Storage& from, const Target& target, io::Storage& storage, const std::string& dir) {
+  std::int64_t written = 0;
+  for (const SideFile& file : target.placement.catalog.side_files) {
+    if (file.role == SideFile::Role::kMarker) continue;
+    CROSSDOCK_RETURN_IF_ERROR(io::CheckRelativePath(file.path));
+    const std::string path = io::JoinPath(dir, file.path);
+    const std::string parent = io::ParentPath(path);
+    if (parent != dir) CROSSDOCK_RETURN_IF_ERROR(io::MakeDirs(storage, parent));
+    CROSSDOCK_RETURN_IF_ERROR(file.bytes ? io::WriteSmallFile(storage, path, *file.bytes)
+                                         : io::CopyFile(from, file.copy_from, storage, path));
+    ++written;
+  }
+  return written;
+}
+
+Result<std::int64_t> CountAgain(const Catalog& placed, const Catalog& read, const std::string& dir) {
+  const auto differs = [&](const std::string& tensor, const std::string& expected, const std::string& found) {
+    return MakeError(ErrorCode::kCorrupt, "the result is not what was planned when it is opened again")
+        .WithPath(dir)
+        .WithTensor(tensor)
+        .WithExpected(expected)
+        .WithFound(found)
+        .WithHint("if an interrupted run was another conversion, start anew with `--force`; else this is a fault of crossdock");
+  };
+  for (const Entry& entry : placed.entries) {
+    const std::int32_t at = read.Find(entry.name);
+    const std::string expected = fmt::format("{} {}", DTypeName(entry.dtype), ToString(entry.shape));
+    if (at < 0) return differs(entry.name, expected, "no such tensor");
+    const Entry& other = read.entries[static_cast<std::size_t>(at)];
+    if (other.dtype != entry.dtype || other.shape != entry.shape) {
+      return differs(entry.name, expected, fmt::format("{} {}", DTypeName(other.dtype), ToString(other.shape)));
+    }
+  }
+  // Values that the target was given are no entries of the plan; a reader lists the arrays that hold them.
+  const auto scalars = placed.objects.find("scalars");
+  const auto given = [&](const Entry& entry) { return scalars != placed.objects.end() && scalars->second.Find(entry.name) != nullptr; };
+  const auto values = static_cast<std::size_t>(std::ranges::count_if(read.entries, given));
+  if (read.entries.size() != placed.entries.size() + values) {
+    return differs("", fmt::format("{} tensors", placed.entries.size()), fmt::format("{}", read.entries.size()));
+  }
+  return static_cast<std::int64_t>(placed.entries.size());
+}
 
 Result<std::int64_t> FreeBytesAt(io::Storage& storage, const std::string& path) {
   std::string at = path;

@@ -11,6 +11,7 @@
 #include "convert/target.h"
 #include "crossdock/options.h"
 #include "crossdock/result.h"
+#include "io/staging.h"
 #include "verify/verify.h"
 
 namespace crossdock::convert {
@@ -27,6 +28,15 @@ struct JobResult {
 
 /// What RunJob would refuse at once: a target that is in the way, a folder that cannot be written. Makes nothing.
 [[nodiscard]] Status CheckWouldBegin(io::Storage& storage, const Target& target, const ConvertOptions& options);
+
+/// kNoSpace when the target does not fit where it is staged.
+[[nodiscard]] Status CheckSpace(io::Storage& storage, const Target& target, const io::Staging& staging);
+
+/// Everything that is no tensor and no metadata of the format, but markers, into `dir` of `storage`; copies come out of `from`. How many files.
+[[nodiscard]] Result<std::int64_t> WriteSideFiles(io::Storage& from, const Target& target, io::Storage& storage, const std::string& dir);
+
+/// What a reader finds must be what the plan said: names, dtypes and shapes, one for one. How many tensors.
+[[nodiscard]] Result<std::int64_t> CountAgain(const Catalog& placed, const Catalog& read, const std::string& dir);
 
 /// Free bytes where `path` will lie: of its deepest folder that exists.
 [[nodiscard]] Result<std::int64_t> FreeBytesAt(io::Storage& storage, const std::string& path);

@@ -14,6 +14,7 @@
 
 #include "convert/convert_source.h"
 #include "convert/live_names.h"
+#include "convert/live_options.h"
 #include "convert/source.h"
 #include "convert/target.h"
 #include "execute/executor.h"
@@ -47,12 +48,7 @@ ConvertOptions AsConversion(const LoadOptions& options) {
   out.allow = options.allow;
   out.no_optim = true;
   out.set_args = options.set_args;
-  const auto set = [&](const char* argument, const char* value) {
-    const bool there = std::ranges::any_of(out.set_args, [&](const auto& pair) { return pair.first == argument; });
-    if (!there) out.set_args.emplace_back(argument, value);
-  };
-  set("transformer_impl", options.local_layers ? "local" : "transformer_engine");
-  if (!options.grouped_experts) set("moe_grouped_gemm", "False");
+  NameModules(options.local_layers, options.grouped_experts, &out.set_args);
   return out;
 }
 

@@ -447,7 +447,7 @@ Result<dialects::TargetState> ArrangeTarget(const Source& source, Kind kind, con
   return state;
 }
 
-Result<Target> PrepareTarget(const Source& source, const ConvertOptions& options) {
+Result<Target> PlaceTarget(const Source& source, const ConvertOptions& options) {
   Target target;
   CROSSDOCK_ASSIGN_OR_RETURN(target.kind, ParseTargetKind(options.to));
   CROSSDOCK_ASSIGN_OR_RETURN(target.state, ArrangeTarget(source, target.kind, options));
@@ -474,6 +474,11 @@ Result<Target> PrepareTarget(const Source& source, const ConvertOptions& options
   target.exprs = Reorder(names, std::move(target.state.exprs), target.placement.catalog);
 
   target.threads = ThreadCount(options.threads);
+  return target;
+}
+
+Result<Target> PrepareTarget(const Source& source, const ConvertOptions& options) {
+  CROSSDOCK_ASSIGN_OR_RETURN(Target target, PlaceTarget(source, options));
   plan::PlanOptions plan_options;
   plan_options.memory = options.memory;
   plan_options.threads = target.threads;

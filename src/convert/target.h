@@ -40,7 +40,10 @@ struct Target {
 [[nodiscard]] Result<dialects::TargetState> ArrangeTarget(const Source& source, formats::Kind kind, const ConvertOptions& options,
                                                           const std::optional<dialects::mcore::LegacyRankPlace>& only = std::nullopt);
 
-/// Arranges the source's state for the target, lets the writer lay it out, and makes the plan.
+/// Arranges the source's state for the target and lets the writer lay it out; the plan is empty.
+[[nodiscard]] Result<Target> PlaceTarget(const Source& source, const ConvertOptions& options);
+
+/// The same, and makes the plan.
 [[nodiscard]] Result<Target> PrepareTarget(const Source& source, const ConvertOptions& options);
 
 /// Megatron to Megatron needs no family unless something beside the layout is to change, the padding of the vocabulary

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "convert/export_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "convert/convert_source.h"
+#include "convert/layout_options.h"
+#include "convert/live_names.h"
+#include "convert/live_options.h"
+#include "convert/planned_shards.h"
+#include "dialects/mcore/legacy_names.h"
+#include "formats/live/live.h"
+#include "formats/placed_reader.h"
+
+namespace crossdock::convert {
+namespace {
+
+/// The reference into the form of the run.
+ConvertOptions IntoRun(const ExportOptions& options) {
+  ConvertOptions out;
+  out.source = options.reference;
+  out.from = "hf";
+  out.to = "megatron-legacy";
+  out.family = options.family;
+  out.rules = options.rules;
+  out.layout = options.layout;
+  out.layout.given = true;
+  out.vocab_divisor = options.vocab_divisor;
+  out.padded_vocab = options.padded_vocab;
+  out.mtp = options.mtp == "none" || options.mtp == "template" ? "drop" : "keep";
+  out.allow = options.allow;
+  out.no_optim = true;
+  out.set_args = options.set_args;
+  NameModules(options.local_layers, options.grouped_experts, &out.set_args);
+  return out;
+}
+
+/// The run back into a Hugging Face directory: the words of the command.
+ConvertOptions OutOfRun(const ExportOptions& options) {
+  ConvertOptions out;
+  out.source = kLiveRoot;
+  out.target = options.dst;
+  out.to = "hf";
+  out.hf_template = options.reference;
+  out.family = options.family;
+  out.rules = options.rules;
+  out.dtype = options.dtype;
+  out.keep_dtype = options.keep_dtype;
+  out.fp8 = options.fp8;
+  out.max_shard_bytes = options.max_shard_bytes;
+  out.mtp = options.mtp == "none" ? "keep" : options.mtp;
+  out.allow = options.allow;
+  out.no_optim = true;
+  out.memory = options.memory;
+  out.threads = options.threads;
+  return out;
+}
+
+/// What all ranks together hold, as the reader of legacy files would find it.
+Result<Catalog> CatalogOfRun(io::Storage& storage, const ExportOptions& options, const ExportTypes& types) {
+  const ConvertOptions conversion = IntoRun(options);
+  const SourceRequest request = RequestOf(conversion);
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<io::OverlayStorage> planned, OverPlannedShards(storage, request));
+  io::Storage& reference = planned ? static_cast<io::Storage&>(*planned) : storage;
+  CROSSDOCK_ASSIGN_OR_RETURN(const Source source, OpenAndRead(reference, request));
+  CROSSDOCK_ASSIGN_OR_RETURN(dialects::TargetState state, ArrangeTarget(source, formats::Kind::kMegatronLegacy, conversion));
+  Catalog catalog = std::move(state.catalog);
+  catalog.side_files.clear();
+  std::erase_if(catalog.objects, [](const auto& item) { return item.first.starts_with("hf/"); });
+  for (Entry& entry : catalog.entries) {
+    const auto type = types.find(entry.name);
+    if (type != types.end()) entry.dtype = type->second;
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(catalog, formats::live::PlaceBuffers(std::move(catalog)));
+  catalog.format = "mp_rank";  // what its names and objects mean
+  catalog.root = kLiveRoot;
+  return catalog;
+}
+
+std::string DirectoryOf(const Entry& entry) { return entry.name.substr(0, entry.name.find('/')); }
+
+/// Who feeds each entry. Of ranks that hold the same, those with less to do.
+Result<std::vector<int>> OwnersOf(const Catalog& catalog, std::int32_t border, const std::set<std::int32_t>& used, const std::vector<std::string>& directories) {
+  std::map<std::string, std::vector<int>> holders;
+  for (std::size_t rank = 0; rank < directories.size(); ++rank) holders[directories[rank]].push_back(static_cast<int>(rank));
+  std::vector<std::int64_t> load(directories.size(), 0);
+  std::vector<int> owners(catalog.entries.size(), plan::kAnyRank);
+  for (const std::int32_t index : used) {
+    if (index >= border) continue;  // the reference's own: every rank can read it
+    const Entry& entry = catalog.entries[static_cast<std::size_t>(index)];
+    const auto holding = holders.find(DirectoryOf(entry));
+    if (holding == holders.end()) {
+      return MakeError(ErrorCode::kUsage, "no rank holds a tensor that is needed")
+          .WithTensor(entry.name)
+          .WithExpected(fmt::format("a rank in the place of `{}`", DirectoryOf(entry)))
+          .WithFound(fmt::format("{} ranks in other places", directories.size()))
+          .WithHint("the layout must be that of the run, and each rank's place its own");
+    }
+    const auto lightest = std::ranges::min_element(holding->second, {}, [&](int rank) { return load[static_cast<std::size_t>(rank)]; });
+    owners[static_cast<std::size_t>(index)] = *lightest;
+    for (const Chunk& chunk : entry.chunks) load[static_cast<std::size_t>(*lightest)] += chunk.bytes.length;
+  }
+  return owners;
+}
+
+}  // namespace
+
+std::string ExportDirectory(const ExportOptions& options) {
+  const RankPlace& at = options.place;
+  return dialects::mcore::RankDirName(at.tensor, at.stage, options.layout.pp, at.expert, options.layout.ep);
+}
+
+Result<std::unique_ptr<ExportPlan>> MakeExportPlan(io::Storage& storage, const ExportOptions& options, const std::vector<std::string>& directories,
+                                                   int rank, const ExportTypes& types) {
+  auto out = std::make_unique<ExportPlan>();
+  CROSSDOCK_ASSIGN_OR_RETURN(Catalog run, CatalogOfRun(storage, options, types));
+  const auto border = static_cast<std::int32_t>(run.entries.size());
+  const ConvertOptions conversion = OutOfRun(options);
+  const SourceRequest request = RequestOf(conversion);
+  Source& source = out->source;
+  source.label = "the run";
+  source.storage = &storage;
+  source.found.kind = formats::Kind::kMegatronLegacy;
+  source.found.path = kLiveRoot;
+  source.reader = std::make_unique<formats::PlacedReader>(std::move(run), "buffers of a running trainer");
+  CROSSDOCK_ASSIGN_OR_RETURN(source.reference, ReadTemplate(storage, options.reference));
+  CROSSDOCK_RETURN_IF_ERROR(ReadSourceHub(request, &source));
+  CROSSDOCK_ASSIGN_OR_RETURN(out->target, PlaceTarget(source, conversion));
+
+  const Catalog& catalog = source.reader->catalog();
+  std::set<std::int32_t> used;
+  for (const expr::Expr& expr : out->target.exprs) {
+    for (const int leaf : expr::LeafOrdinals(expr)) used.insert(leaf);
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<int> owners, OwnersOf(catalog, border, used, directories));
+  const plan::OwnerOf owner = [&owners](std::int32_t entry, std::int32_t /*chunk*/) { return owners[static_cast<std::size_t>(entry)]; };
+  plan::PlanOptions planning;
+  planning.memory = options.memory;
+  planning.threads = out->target.threads;
+  CROSSDOCK_ASSIGN_OR_RETURN(out->share, plan::MakeShareOfSource(catalog, out->target.placement.catalog, out->target.exprs, owner,
+                                                                 {rank, static_cast<int>(directories.size())}, planning));
+  const std::string& directory = directories[static_cast<std::size_t>(rank)];
+  for (std::int32_t index = 0; index < border; ++index) {
+    const Entry& entry = catalog.entries[static_cast<std::size_t>(index)];
+    const std::optional<std::string> name = LiveName(entry.name);
+    if (!name || DirectoryOf(entry) != directory) continue;
+    out->mine[*name] = index;
+    if (used.contains(index)) out->wanted.insert(index);
+  }
+  for (const plan::Task& task : out->share.plan.tasks) {
+    for (const plan::Read& read : task.reads) {
+      if (read.entry < border) out->fed.insert(read.entry);
+    }
+  }
+  // The expressions have led to the tasks.
+  source.hub.tensors.clear();
+  out->target.exprs.clear();
+  return out;
+}
+
+}  // namespace crossdock::convert

@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "crossdock/live_save.h"
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "convert/live_names.h"
+#include "convert/source.h"
+#include "crossdock/convert.h"
+#include "family/bind.h"
+#include "family/detect.h"
+#include "formats/registry.h"
+#include "kernels/cast.h"
+#include "result_matchers.h"
+
+namespace crossdock {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr const char* kDense = R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 8,
+  "num_key_value_heads": 4, "head_dim": 8, "intermediate_size": 40, "vocab_size": 50, "rms_norm_eps": 1e-06, "rope_theta": 10000.0, "hidden_act": "silu",
+  "max_position_embeddings": 64, "tie_word_embeddings": TIED, "attention_bias": false, "torch_dtype": "bfloat16"})";
+constexpr const char* kMoe = R"({"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 40, "moe_intermediate_size": 24, "num_experts": 4, "num_experts_per_tok": 2, "decoder_sparse_step": 1,
+  "mlp_only_layers": [], "norm_topk_prob": true, "vocab_size": 50, "rms_norm_eps": 1e-06, "rope_theta": 10000.0, "hidden_act": "silu", "max_position_embeddings": 64,
+  "tie_word_embeddings": TIED, "attention_bias": false, "torch_dtype": "bfloat16"})";
+
+using Tree = std::map<std::string, std::string>;
+
+std::string Slurp(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return std::move(text).str();
+}
+
+Tree ReadTree(const std::string& dir) {
+  Tree files;
+  for (const auto& entry : fs::recursive_directory_iterator(dir)) {
+    if (entry.is_regular_file()) files[fs::relative(entry.path(), dir).string()] = Slurp(entry.path());
+  }
+  return files;
+}
+
+void ExpectSameTree(const std::string& dir, const std::string& expected) {
+  const Tree a = ReadTree(dir), b = ReadTree(expected);
+  for (const auto& [name, bytes] : b) {
+    ASSERT_TRUE(a.contains(name)) << name;
+    if (bytes.size() < 20'000 && name.ends_with(".json")) {
+      EXPECT_EQ(a.at(name), bytes) << name;
+    } else {
+      EXPECT_TRUE(a.at(name) == bytes) << name;
+    }
+  }
+  EXPECT_EQ(a.size(), b.size());
+}
+
+/// The tensors of one rank as a running model holds them.
+struct RunningRank {
+  RankPlace place;
+  std::vector<std::string> memory;
+  std::vector<LiveBuffer> buffers;
+};
+
+class LiveSaveTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "crossdock-save-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    dir_ = name;
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+
+  /// A model in one file, a tokenizer and the like beside it. Types are bf16, or f32.
+  void WriteReference(std::string config, const char* type, bool tied) {
+    config.replace(config.find("TIED"), 4, tied ? "true" : "false");
+    ref_ = dir_ + "/ref";
+    fs::create_directories(ref_);
+    std::ofstream(ref_ + "/config.json") << config;
+    std::ofstream(ref_ + "/tokenizer.json") << "{\"words\": []}";
+    std::ofstream(ref_ + "/generation_config.json") << "{\"eos_token_id\": 1}";
+    const family::ModelConfig values{"hf", *ParseJson(config)};
+    std::vector<const family::FamilyFile*> families;
+    for (const family::FamilyFile& file : family::BuiltinFamilies()) families.push_back(&file);
+    ASSERT_OK_AND_ASSIGN(const family::FamilyFile* family, family::DetectByConfig(values, families));
+    ASSERT_OK_AND_ASSIGN(const family::Model model, family::EvaluateModel(*family, values));
+    family::BindOptions options;
+    options.dialect = "hf";
+    ASSERT_OK_AND_ASSIGN(const family::Binding binding, family::Bind(*family, model, options));
+    const DType dtype = *DTypeFromName(type);
+    std::string header = "{", data;
+    std::uint64_t state = 7;
+    for (const family::HubTensor& tensor : binding.hub) {
+      if (tied && tensor.name == "lm_head.weight") continue;
+      const std::size_t begin = data.size();
+      for (std::int64_t i = 0; i < CheckedCount(tensor.shape); ++i) {
+        state = state * 6364136223846793005U + 1442695040888963407U;
+        std::byte value[4];
+        kernels::StoreFromDouble(static_cast<double>(static_cast<std::int64_t>(state >> 40U) % 4001 - 2000) / 512.0, value, dtype);
+        data.append(reinterpret_cast<const char*>(value), static_cast<std::size_t>(ElementSize(dtype)));
+      }
+      std::string shape;
+      for (const std::int64_t size : tensor.shape) shape += (shape.empty() ? "" : ",") + std::to_string(size);
+      header += (header.size() == 1 ? "" : ",") + std::string("\"") + tensor.name + "\":{\"dtype\":\"" + type + "\",\"shape\":[" + shape + "],\"data_offsets\":[" +
+                std::to_string(begin) + "," + std::to_string(data.size()) + "]}";
+    }
+    header += "}";
+    header.resize((header.size() + 7) / 8 * 8, ' ');
+    std::string length(8, '\0');
+    for (std::size_t i = 0; i < 8; ++i) length[i] = static_cast<char>(header.size() >> (8 * i) & 0xFFU);
+    std::ofstream(ref_ + "/model.safetensors", std::ios::binary) << length << header << data;
+  }
+
+  /// The run's own checkpoint, and what its ranks hold.
+  void StartRun(const LayoutOptions& layout, int world) {
+    layout_ = layout;
+    layout_.given = true;
+    tree_ = dir_ + "/tree";
+    fs::remove_all(tree_);
+    ConvertOptions options;
+    options.source = ref_;
+    options.target = tree_;
+    options.to = "megatron-legacy";
+    options.layout = layout_;
+    ASSERT_THAT(Convert(options, {}), IsOk());
+    const auto storage = io::MakeLocalStorage();
+    ASSERT_OK_AND_ASSIGN(const formats::Found found, formats::Recognise(*storage, tree_, std::nullopt, std::nullopt));
+    ASSERT_OK_AND_ASSIGN(const auto reader, formats::Open(*storage, found));
+    const Catalog& catalog = reader->catalog();
+    ranks_.clear();
+    ranks_.resize(static_cast<std::size_t>(world));
+    for (int rank = 0; rank < world; ++rank) {
+      RunningRank& mine = ranks_[static_cast<std::size_t>(rank)];
+      ASSERT_OK_AND_ASSIGN(mine.place, PlaceOfRank(layout_, {rank, world, 1}));
+      std::string directory = "mp_rank_0" + std::to_string(mine.place.tensor);
+      if (layout_.pp > 1) directory += "_00" + std::to_string(mine.place.stage);
+      if (layout_.ep > 1) directory += "_00" + std::to_string(mine.place.expert);
+      for (const Entry& entry : catalog.entries) {
+        const auto name = convert::LiveName(entry.name);
+        if (!name || !entry.name.starts_with(directory + "/")) continue;
+        std::string bytes;
+        for (const Chunk& chunk : entry.chunks) {
+          bytes += Slurp(io::JoinPath(catalog.root, catalog.files[static_cast<std::size_t>(chunk.file)].path)).substr(static_cast<std::size_t>(chunk.bytes.offset), static_cast<std::size_t>(chunk.bytes.length));
+        }
+        mine.memory.push_back(std::move(bytes));
+        mine.buffers.push_back({*name, nullptr, static_cast<std::int64_t>(mine.memory.back().size()), std::string(DTypeName(entry.dtype)), {entry.shape.begin(), entry.shape.end()}});
+      }
+      for (std::size_t i = 0; i < mine.buffers.size(); ++i) mine.buffers[i].data = mine.memory[i].data();
+      ASSERT_FALSE(mine.buffers.empty()) << directory;
+    }
+  }
+
+  [[nodiscard]] ExportOptions Options(int rank) const {
+    ExportOptions options;
+    options.dst = dir_ + "/online/step_{step:03d}";
+    options.reference = ref_;
+    options.layout = layout_;
+    options.place = ranks_[static_cast<std::size_t>(rank)].place;
+    options.threads = 1 + rank % 2;
+    options.memory = std::int64_t{64} << 20U;
+    return options;
+  }
+
+  /// What convert makes of the run's checkpoint with the same words.
+  void Offline(const ExportOptions& as) {
+    ConvertOptions options;
+    options.source = tree_;
+    options.target = dir_ + "/offline";
+    options.to = "hf";
+    options.hf_template = ref_;
+    options.dtype = as.dtype;
+    options.fp8 = as.fp8;
+    options.max_shard_bytes = as.max_shard_bytes;
+    options.mtp = as.mtp;
+    options.force = true;
+    ASSERT_THAT(Convert(options, {}), IsOk());
+  }
+
+  using Body = std::function<void(int rank, std::shared_ptr<Comm> comm)>;
+  void OnAllRanks(const Body& body, double seconds = 60) {
+    const std::string meet = dir_ + "/meet";
+    std::vector<std::thread> threads;
+    const int size = static_cast<int>(ranks_.size());
+    for (int rank = 0; rank < size; ++rank) {
+      threads.emplace_back([&, rank] {
+        std::shared_ptr<Comm> comm = *MakeFileComm({meet, rank, size, seconds});
+        body(rank, comm);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  void SaveAndCompare(const std::function<void(ExportOptions*)>& change) {
+    ExportOptions as = Options(0);
+    change(&as);
+    Offline(as);
+    fs::remove_all(dir_ + "/online");
+    OnAllRanks([&](int rank, std::shared_ptr<Comm> comm) {
+      ExportOptions options = Options(rank);
+      change(&options);
+      ASSERT_OK_AND_ASSIGN(const auto exporter, Exporter::Make(options, comm));
+      for (const std::int64_t step : {7, 8}) {
+        ASSERT_OK_AND_ASSIGN(const auto job, exporter->Save(step, ranks_[static_cast<std::size_t>(rank)].buffers));
+        ASSERT_OK_AND_ASSIGN(const ExportReport report, job->Wait(60));
+        EXPECT_EQ(report.path, dir_ + "/online/step_00" + std::to_string(step));
+        EXPECT_GT(report.bytes, 0);
+      }
+    });
+    ExpectSameTree(dir_ + "/online/step_007", dir_ + "/offline");
+    ExpectSameTree(dir_ + "/online/step_008", dir_ + "/offline");
+    for (const auto& entry : fs::directory_iterator(dir_ + "/online")) EXPECT_FALSE(entry.path().filename().string().starts_with(".")) << entry.path();
+  }
+
+  std::string dir_, ref_, tree_;
+  LayoutOptions layout_;
+  std::vector<RunningRank> ranks_;
+};
+
+LayoutOptions Layout(int tp, int pp, int ep = 1, int etp = 0, int vpp = 1) {
+  LayoutOptions layout;
+  layout.tp = tp;
+  layout.pp = pp;
+  layout.ep = ep;
+  layout.etp = etp;
+  layout.vpp = vpp;
+  return layout;
+}
+
+void Keep(ExportOptions* /*options*/) {}
+void Narrow(ExportOptions* options) { options->dtype = "bf16"; }
+void Small(ExportOptions* options) { options->max_shard_bytes = 20'000; }
+void Blocks(ExportOptions* options) {
+  options->fp8.strategy = "block";
+  options->fp8.block = {16, 12};
+}
+void AlignedBlocks(ExportOptions* options) {
+  options->fp8.strategy = "block";
+  options->fp8.block = {8, 4};
+}
+void Channels(ExportOptions* options) { options->fp8.strategy = "channel"; }
+void Tensors(ExportOptions* options) { options->fp8.strategy = "tensor"; }
+
+TEST_F(LiveSaveTest, DenseRunsGiveTheBytesOfTheOfflineTool) {
+  WriteReference(kDense, "BF16", false);
+  struct Case { LayoutOptions layout; int world; std::vector<void (*)(ExportOptions*)> ways; };
+  for (const Case& one : std::vector<Case>{{Layout(1, 1), 1, {Keep, Blocks}},
+                                           {Layout(2, 1), 2, {Keep, Blocks, AlignedBlocks, Channels, Tensors}},
+                                           {Layout(2, 2), 4, {Keep, Small, Tensors}},
+                                           {Layout(2, 2, 1, 0, 2), 8, {Keep, Channels}},
+                                           {Layout(4, 2), 8, {Blocks, Tensors}}}) {
+    StartRun(one.layout, one.world);
+    for (const auto way : one.ways) SaveAndCompare(way);
+  }
+}
+
+TEST_F(LiveSaveTest, TiedAndWideRunsToo) {
+  WriteReference(kDense, "F32", true);
+  StartRun(Layout(2, 2), 4);
+  for (const auto way : {Keep, Narrow, Blocks}) SaveAndCompare(way);
+}
+
+TEST_F(LiveSaveTest, RunsOfExpertsToo) {
+  WriteReference(kMoe, "BF16", false);
+  struct Case { LayoutOptions layout; int world; std::vector<void (*)(ExportOptions*)> ways; };
+  for (const Case& one : std::vector<Case>{{Layout(1, 1, 2), 2, {Keep, Blocks}}, {Layout(2, 1, 2, 1), 4, {Keep, Channels}}, {Layout(2, 2, 2, 2), 8, {Keep, Tensors}}}) {
+    StartRun(one.layout, one.world);
+    for (const auto way : one.ways) SaveAndCompare(way);
+  }
+}
+
+/// The tensors' types are what counts, not the reference's.
+TEST_F(LiveSaveTest, TakesTheTypesThatTheRunHas) {
+  WriteReference(kDense, "F32", false);
+  StartRun(Layout(2, 1), 2);
+  const std::vector<RunningRank> wide = ranks_;
+  WriteReference(kDense, "BF16", false);
+  StartRun(Layout(2, 1), 2);
+  fs::remove_all(ref_);
+  WriteReference(kDense, "F32", false);
+  SaveAndCompare(Keep);
+}
+
+TEST_F(LiveSaveTest, NeedsNoWeightsOfTheReference) {
+  WriteReference(kDense, "BF16", false);
+  StartRun(Layout(2, 1), 2);
+  ConvertOptions split;
+  split.source = ref_;
+  split.target = dir_ + "/split";
+  split.to = "hf";
+  split.max_shard_bytes = 30'000;
+  ASSERT_THAT(Convert(split, {}), IsOk());
+  ref_ = dir_ + "/split";
+  Offline(Options(0));
+  for (const auto& entry : fs::directory_iterator(ref_)) {
+    if (entry.path().extension() == ".safetensors") fs::remove(entry.path());
+  }
+  OnAllRanks([&](int rank, std::shared_ptr<Comm> comm) {
+    ASSERT_OK_AND_ASSIGN(const auto exporter, Exporter::Make(Options(rank), comm));
+    ASSERT_THAT(exporter->Validate(), IsOk());
+    EXPECT_FALSE(exporter->tensors().empty());
+    ASSERT_THAT(exporter->Save(1, ranks_[static_cast<std::size_t>(rank)].buffers), IsOk());
+  });
+  ExpectSameTree(dir_ + "/online/step_001", dir_ + "/offline");
+}
+
+/// Tensors may change as soon as Save has returned.
+TEST_F(LiveSaveTest, SnapshotsAreWrittenBesideTheLoop) {
+  WriteReference(kDense, "BF16", false);
+  StartRun(Layout(2, 2), 4);
+  Offline(Options(0));
+  OnAllRanks([&](int rank, std::shared_ptr<Comm> comm) {
+    RunningRank mine = ranks_[static_cast<std::size_t>(rank)];
+    for (std::size_t i = 0; i < mine.buffers.size(); ++i) mine.buffers[i].data = mine.memory[i].data();
+    ExportOptions options = Options(rank);
+    options.snapshot = true;
+    ASSERT_OK_AND_ASSIGN(const auto exporter, Exporter::Make(options, comm));
+    ASSERT_OK_AND_ASSIGN(const auto job, exporter->Save(1, mine.buffers));
+    for (std::string& bytes : mine.memory) std::fill(bytes.begin(), bytes.end(), '\x55');
+    ASSERT_THAT(exporter->Flush(60), IsOk());
+    EXPECT_TRUE(job->Done());
+    ASSERT_OK_AND_ASSIGN(const ExportReport report, job->Wait());
+    EXPECT_GE(report.copied_bytes, report.own_bytes);
+  });
+  ExpectSameTree(dir_ + "/online/step_001", dir_ + "/offline");
+}
+
+TEST_F(LiveSaveTest, AFailureOnOneRankIsTheSameOnAllAndTouchesNothing) {
+  WriteReference(kDense, "BF16", false);
+  StartRun(Layout(2, 1), 2);
+  OnAllRanks([&](int rank, std::shared_ptr<Comm> comm) {
+    ExportOptions options = Options(rank);
+    options.dst = dir_ + "/online";
+    options.overwrite = true;
+    ASSERT_OK_AND_ASSIGN(const auto exporter, Exporter::Make(options, comm));
+    std::vector<LiveBuffer> buffers = ranks_[static_cast<std::size_t>(rank)].buffers;
+    ASSERT_THAT(exporter->Save(1, buffers), IsOk());
+    const Tree before = rank == 0 ? ReadTree(dir_ + "/online") : Tree();
+    std::vector<LiveBuffer> fewer = buffers;
+    if (rank == 1) std::erase_if(fewer, [](const LiveBuffer& b) { return b.name.ends_with("linear_qkv.weight"); });
+    EXPECT_THAT(exporter->Save(2, fewer), IsError(ErrorCode::kUsage, AllOf(HasSubstr("not those of this rank"), HasSubstr("on rank 1"))));
+    std::vector<LiveBuffer> other = buffers;
+    if (rank == 0) other[0].shape.push_back(1);
+    EXPECT_THAT(exporter->Save(2, other), IsError(ErrorCode::kUsage, AllOf(HasSubstr("of another shape"), HasSubstr("on rank 0"))));
+    ASSERT_THAT(comm->Barrier(), IsOk());
+    // Something that no save may remove lies where rank 0 makes its directory.
+    if (rank == 0) {
+      EXPECT_EQ(ReadTree(dir_ + "/online"), before);
+      fs::create_directories(dir_ + "/home");
+      std::ofstream(dir_ + "/home/diary.txt") << "dear diary";
+    }
+    ASSERT_THAT(comm->Barrier(), IsOk());
+    ExportOptions wrong = options;
+    wrong.dst = dir_ + "/home";
+    ASSERT_OK_AND_ASSIGN(const auto second, Exporter::Make(wrong, comm));
+    EXPECT_THAT(second->Validate(), IsError(ErrorCode::kUsage, HasSubstr("on rank 0")));
+    EXPECT_THAT(second->Save(3, buffers), IsError(ErrorCode::kUsage, AllOf(HasSubstr("making the staging directory on rank 0"))));
+    EXPECT_THAT(exporter->Save(4, buffers), IsOk());
+  });
+  for (const auto& entry : fs::directory_iterator(dir_)) EXPECT_FALSE(entry.path().filename().string().starts_with(".")) << entry.path();
+  EXPECT_EQ(Slurp(dir_ + "/home/diary.txt"), "dear diary");
+}
+
+TEST_F(LiveSaveTest, RanksThatMeanDifferentThingsAreTold) {
+  WriteReference(kDense, "BF16", false);
+  StartRun(Layout(2, 1), 2);
+  OnAllRanks([&](int rank, std::shared_ptr<Comm> comm) {
+    const std::vector<LiveBuffer>& buffers = ranks_[static_cast<std::size_t>(rank)].buffers;
+    ExportOptions options = Options(rank);
+    if (rank == 1) options.dtype = "fp32";
+    ASSERT_OK_AND_ASSIGN(const auto types, Exporter::Make(options, comm));
+    EXPECT_THAT(types->Save(1, buffers), IsError(ErrorCode::kUsage, HasSubstr("do not agree on the plan")));
+    ASSERT_OK_AND_ASSIGN(const auto steps, Exporter::Make(Options(rank), comm));
+    EXPECT_THAT(steps->Save(rank, buffers), IsError(ErrorCode::kUsage, HasSubstr("different targets")));
+    ExportOptions twice = Options(rank);
+    twice.place = {};
+    ASSERT_OK_AND_ASSIGN(const auto places, Exporter::Make(twice, comm));
+    EXPECT_THAT(places->Save(1, buffers), IsError(ErrorCode::kUsage, HasSubstr("no rank holds")));
+  });
+  EXPECT_FALSE(fs::exists(dir_ + "/online"));
+}
+
+TEST_F(LiveSaveTest, ALostRankEndsTheSaveAndTheNextOneClearsUp) {
+  WriteReference(kDense, "BF16", false);
+  StartRun(Layout(2, 1), 2);
+  /// Dies, as far as the others can tell, when it has seen the staging directory.
+  struct Dying : Comm {
+    explicit Dying(std::shared_ptr<Comm> living) : inner(std::move(living)) {}
+    int rank() const override { return inner->rank(); }
+    int size() const override { return inner->size(); }
+    Result<std::vector<std::string>> AllGather(const std::string& bytes) override {
+      if (left-- > 0) return inner->AllGather(bytes);
+      return MakeError(ErrorCode::kCancelled, "dead");
+    }
+    std::shared_ptr<Comm> inner;
+    int left = 5;
+  };
+  OnAllRanks([&](int rank, std::shared_ptr<Comm> comm) {
+    std::shared_ptr<Comm> used = rank == 1 ? std::make_shared<Dying>(comm) : comm;
+    ASSERT_OK_AND_ASSIGN(const auto exporter, Exporter::Make(Options(rank), used));
+    const auto saved = exporter->Save(1, ranks_[static_cast<std::size_t>(rank)].buffers);
+    if (rank == 0) {
+      EXPECT_THAT(saved, IsError(ErrorCode::kIo, HasSubstr("ranks 1 did not come")));
+      EXPECT_FALSE(fs::exists(dir_ + "/online/step_001"));
+    } else {
+      EXPECT_THAT(saved, IsError(ErrorCode::kCancelled, HasSubstr("dead")));
+    }
+  }, 2.0);
+  // What a save that was killed leaves is in nobody's way.
+  fs::create_directories(dir_ + "/online/.step_001.crossdock-partial");
+  std::ofstream(dir_ + "/online/.step_001.crossdock-partial/model.safetensors") << "half";
+  Offline(Options(0));
+  OnAllRanks([&](int rank, std::shared_ptr<Comm> comm) {
+    ASSERT_OK_AND_ASSIGN(const auto exporter, Exporter::Make(Options(rank), comm));
+    ASSERT_THAT(exporter->Save(1, ranks_[static_cast<std::size_t>(rank)].buffers), IsOk());
+  });
+  ExpectSameTree(dir_ + "/online/step_001", dir_ + "/offline");
+  EXPECT_FALSE(fs::exists(dir_ + "/online/.step_001.crossdock-partial"));
+}
+
+TEST(ExportPath, FillsTheTemplate) {
+  EXPECT_EQ(*ExportPath("/o/{step}", false, 42), "/o/42");
+  EXPECT_EQ(*ExportPath("/o/a{rollout_id:07d}b", false, 42), "/o/a0000042b");
+  EXPECT_EQ(*ExportPath("/o/{{x}}/{step:3}", false, 7), "/o/{x}/  7");
+  EXPECT_EQ(*ExportPath("/o/hf", false, 7), "/o/hf/iter_0000007");
+  EXPECT_EQ(*ExportPath("/o/hf", true, 7), "/o/hf");
+  for (const char* wrong : {"/o/{epoch}", "/o/{step", "/o/{step:x}", "/o/{}", "/o/{step!r}", ""}) {
+    EXPECT_THAT(ExportPath(wrong, true, 1), IsError(ErrorCode::kUsage, HasSubstr("target"))) << wrong;
+  }
+}
+
+TEST(ExporterOptions, AreLookedAtBeforeAnythingBegins) {
+  ExportOptions options;
+  options.dst = "/o/{step}";
+  options.reference = "/r";
+  std::shared_ptr<Comm> solo = MakeSoloComm();
+  EXPECT_THAT(Exporter::Make(options, solo), IsOk());
+  for (const auto& [change, text] : std::vector<std::pair<std::function<void(ExportOptions*)>, const char*>>{
+           {[](ExportOptions* o) { o->mtp = "maybe"; }, "multi-token"},
+           {[](ExportOptions* o) { o->dtype = "int8"; }, "int8"},
+           {[](ExportOptions* o) { o->fp8.device = "cuda"; }, "cuda"},
+           {[](ExportOptions* o) { o->reference.clear(); }, "reference"},
+           {[](ExportOptions* o) { o->dst = "{x}"; }, "field"}}) {
+    ExportOptions wrong = options;
+    change(&wrong);
+    EXPECT_THAT(Exporter::Make(wrong, solo), IsError(ErrorCode::kUsage, HasSubstr(text)));
+  }
+}
+
+}  // namespace
+}  // namespace crossdock
