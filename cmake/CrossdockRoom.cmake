@@ -23,6 +23,11 @@ endif()
 function(crossdock_room name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LIBS" ${ARGN})
   add_library(crossdock_${name} STATIC ${ARG_SOURCES})
+  # With it one build serves the program and the Python module. Hidden symbols cannot be replaced from outside, so position
+  # independent code is inlined as freely as a program's.
+  if(CROSSDOCK_PYTHON)
+    set_target_properties(crossdock_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  endif()
   target_include_directories(crossdock_${name} PUBLIC "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/include")
   list(TRANSFORM ARG_DEPS PREPEND crossdock_)
   target_link_libraries(crossdock_${name} PUBLIC ${ARG_DEPS} PRIVATE crossdock_flags ${ARG_LIBS})

@@ -86,6 +86,13 @@ def main() -> int:
                 continue  # a generated or third-party header
             if other != room and "*" not in allowed and other not in allowed:
                 errors.append(f"src/{relative}:{number}: `{room}` must not include `{other}` ({match[1]})")
+    for path in sorted((ROOT / "python").rglob("*")):
+        if path.suffix not in (".h", ".cc"):
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            match = INCLUDE.match(line)
+            if match and not match[1].startswith(("crossdock/", "bindings/")):
+                errors.append(f"{path.relative_to(ROOT)}:{number}: the bindings must not include {match[1]}, only the public API")
     for path in sorted((ROOT / "include").rglob("*.h")):
         for number, line in enumerate(path.read_text().splitlines(), 1):
             match = INCLUDE.match(line)

@@ -3,10 +3,11 @@
 #   torch (the default)  torch, Megatron-Core, transformers, safetensors; about 6 GB; beside it folders with emerging-optimizers and
 #                        compressed-tensors
 #   jax                  jax, Orbax, TensorStore, flax, optax, zarr; about 0.8 GB
+#   wheel                scikit-build-core, nanobind, pytest, numpy: what builds the Python package and tests it; about 80 MB
 #   maxtext              MaxText and Tunix over the other two, which are made first; about 1.1 GB more
 # The last line of standard output is the path of its python; everything else goes to standard error.
 #
-#   scripts/setup_test_env.sh [torch|jax|maxtext] [--print-python] [--offline]
+#   scripts/setup_test_env.sh [torch|jax|maxtext|wheel] [--print-python] [--offline]
 #
 #   --print-python  only the path on standard output, progress kept quiet (errors still go to standard error)
 #   --offline       use an environment that is complete already, never install
@@ -22,10 +23,10 @@ env_root=${CROSSDOCK_ENV_DIR:-$HOME/.cache/crossdock/envs}
 name=torch quiet=0 offline=0
 for word in "$@"; do
   case $word in
-    torch|jax|maxtext) name=$word ;;
+    torch|jax|maxtext|wheel) name=$word ;;
     --print-python) quiet=1 ;;
     --offline) offline=1 ;;
-    -h|--help) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h|--help) sed -n '2,19s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "setup_test_env.sh: unknown option $word" >&2; exit 2 ;;
   esac
 done
@@ -43,8 +44,10 @@ unavailable() {
 
 # What an environment consists of, and what must import when it is complete.
 requirements=$here/tests/oracle/requirements-$name.txt
+if [ "$name" = wheel ]; then requirements=$here/tests/python/requirements-wheel.txt; fi
 old_requirements=
 imports='jax, orbax.checkpoint, tensorstore, flax, optax, zarr'
+if [ "$name" = wheel ]; then imports='scikit_build_core, nanobind, pytest, numpy'; fi
 if [ "$name" = maxtext ]; then imports='maxtext.configs.pyconfig, maxtext.common.train_state_nnx, tunix, transformers'; fi
 if [ "$name" = torch ]; then
   old_requirements=$here/tests/oracle/requirements-mcore-old.txt

@@ -19,9 +19,9 @@ Result<Report> RunInspect(const Request& request, const Machine& machine, const 
   options.hf_template = ends.hf_template;
   options.tensors = request.Flag("tensors");
   CROSSDOCK_ASSIGN_OR_RETURN(options.allow, AllowedThings(request));
-  options.json = request.Flag("json");
-  options.text = !options.json;
-  options.last = true;
+  options.json = request.by_program || request.Flag("json");
+  options.text = request.by_program || !options.json;
+  options.last = !request.by_program;
   return Inspect(options, hooks);
 }
 

@@ -21,6 +21,12 @@ namespace crossdock::cli {
 [[nodiscard]] Result<Report> RunResumePlan(const Request& request, const Machine& machine, const Hooks& hooks);
 [[nodiscard]] Result<Report> RunDemo(const Request& request, const Machine& machine, const Hooks& hooks);
 
+using Command = Result<Report> (*)(const Request&, const Machine&, const Hooks&);
+[[nodiscard]] Command CommandFor(unsigned bit);
+
+/// The environment and the files of this process.
+[[nodiscard]] Machine ThisMachine();
+
 /// The whole program behind main(): words in, exit status out.
 int RunProgram(const std::vector<std::string>& args, const Machine& machine);
 

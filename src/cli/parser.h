@@ -21,6 +21,7 @@ class Request {
   const CommandSpec* command = nullptr;
   std::vector<std::string> positionals;
   std::map<std::string, std::vector<std::string>, std::less<>> values;
+  bool by_program = false;   ///< called, not typed: the process goes on, and wants every form of the report
 
   /// All values of a repeatable option.
   [[nodiscard]] std::vector<std::string> All(std::string_view name) const;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <string_view>
 
 #include "cli/commands.h"
 #include "cli/json_text.h"
@@ -15,22 +17,6 @@
 
 namespace crossdock::cli {
 namespace {
-
-using Command = Result<Report> (*)(const Request&, const Machine&, const Hooks&);
-
-Command CommandFor(unsigned bit) {
-  switch (bit) {
-    case kInspect: return RunInspect;
-    case kVerify: return RunVerify;
-    case kRoundtrip: return RunRoundtrip;
-    case kManifest: return RunManifest;
-    case kFamilies: return RunFamilies;
-    case kDemo: return RunDemo;
-    case kResumePlan: return RunResumePlan;
-    case kQuantize: return RunQuantize;
-    default: return RunConvert;
-  }
-}
 
 int Fail(const Error& error, bool json) {
   if (json) {
@@ -93,6 +79,31 @@ Result<Report> RunRequest(const Request& request, const Machine& machine) {
 }
 
 }  // namespace
+
+Command CommandFor(unsigned bit) {
+  switch (bit) {
+    case kInspect: return RunInspect;
+    case kVerify: return RunVerify;
+    case kRoundtrip: return RunRoundtrip;
+    case kManifest: return RunManifest;
+    case kFamilies: return RunFamilies;
+    case kDemo: return RunDemo;
+    case kResumePlan: return RunResumePlan;
+    case kQuantize: return RunQuantize;
+    default: return RunConvert;
+  }
+}
+
+Machine ThisMachine() {
+  Machine machine;
+  machine.environment = [](const char* name) -> const char* { return std::getenv(name); };
+  machine.exists = [](const std::string& path) { return access(path.c_str(), F_OK) == 0; };
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    machine.variables.emplace_back(text.substr(0, text.find('=')));
+  }
+  return machine;
+}
 
 int RunProgram(const std::vector<std::string>& args, const Machine& machine) {
   const bool json = AsksForJson(args, machine);

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  A command called by its name with options as names and texts: what a binding to another language needs. Options are the
+/// command line's, in any of its spellings, read by the same table and the same parsers; what belongs to a terminal (progress,
+/// quiet, verbose, json) is refused, and CROSSDOCK_... variables of the environment set nothing.
+/// Errors: kUsage names the option as the caller wrote it and the nearest one; else as the command. Threads: independent calls may run at once.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "crossdock/convert.h"
+#include "crossdock/options.h"
+#include "crossdock/result.h"
+
+namespace crossdock {
+
+struct Call {
+  std::string command;              ///< "convert", "resume-plan" or "resume_plan", ...
+  std::vector<std::string> paths;   ///< the words without a name, in their order
+  /// Several texts are several values of an option that may be repeated, else the parts of one ("128", "128").
+  std::vector<std::pair<std::string, std::vector<std::string>>> options;
+};
+
+/// Both forms of the report are made.
+[[nodiscard]] Result<Report> RunCall(const Call& call, const Hooks& hooks);
+
+}  // namespace crossdock

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/module.h"
+
+NB_MODULE(_core, module) {
+  module.doc() = "The engine of crossdock. Private: use the package.";
+  crossdock::python::BindCommands(module);
+}

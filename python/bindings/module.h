@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  The parts of crossdock._core, each bound by a file of its own.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace crossdock::python {
+
+void BindCommands(nanobind::module_& module);
+
+}  // namespace crossdock::python
