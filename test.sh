@@ -39,6 +39,7 @@ ctest_layer() {
   # their own build keeps it as it is.
   local first=()
   [[ "$preset" != release || -f "build/$preset/CMakeCache.txt" ]] || first=(-DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=8)
+  [[ "$preset" != release ]] || first+=("${python_module[@]}")
   if ! { cmake --preset "$preset" "${first[@]}" && cmake --build --preset "$preset" -j "$jobs" "${targets[@]}"; } >"$out/$preset-build.log" 2>&1; then
     grep -E 'error|FAILED' "$out/$preset-build.log" | head -n 30
     echo "FAILED  build of preset $preset, see $out/$preset-build.log"; add 0 1 0; return 1
@@ -89,12 +90,31 @@ check includes python3 scripts/check_includes.py
 check test-mirror python3 scripts/check_test_mirror.py
 check golden-manifests python3 scripts/check_golden.py
 
+# The Python module is built with the rest, if it can be built at all.
+if wheel_python=$(./scripts/setup_test_env.sh wheel --print-python 2>"$out/wheel-env.log" | tail -n 1) && [[ -x "$wheel_python" ]]; then
+  python_module=(-DCROSSDOCK_PYTHON=ON -DPython_EXECUTABLE="$wheel_python")
+else
+  wheel_python='' python_module=(-DCROSSDOCK_PYTHON=OFF)
+fi
+
 heading "C++ tests (release)"
 ctest_layer release || finish
 export CROSSDOCK="$PWD/build/release/crossdock"
 check families-table python3 scripts/families_table.py "$CROSSDOCK" --check
 
 if $quick; then finish; fi
+
+heading "The Python package"
+if [[ -n "$wheel_python" ]]; then
+  check wheel ./scripts/python_wheel.sh "$wheel_python" build/release build/wheel
+  tail -n 1 "$out/wheel.log"
+  python_layer python env CROSSDOCK_PREFIX="$PWD/build/wheel/venv" PYTHONPATH="$(echo "$PWD"/build/wheel/venv/lib/python*/site-packages)" \
+    "$wheel_python" -m pytest -q -p no:cacheprovider tests/python
+else
+  tail -n 5 "$out/wheel-env.log"
+  echo "SKIPPED the Python package: no Python 3.12 or newer, or what builds it could not be installed; details in $out/wheel-env.log"
+  add 0 0 "$(grep -rhoE '^ *def test_' tests/python | wc -l)"
+fi
 
 # With the real consumers a test waits for one process most of the time, and so do the layers below: both run at once.
 consumers() {

@@ -17,16 +17,23 @@ import models  # noqa: E402
 PREFIX = pathlib.Path(os.environ["CROSSDOCK_PREFIX"])
 
 
-def alone(code, *words, **more):
+BARE = {name: value for name, value in os.environ.items() if name != "PYTHONPATH" and not name.startswith("CROSSDOCK")}
+
+
+def alone(code, *words):
     """Starts a program in the environment that holds nothing but the wheel."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CROSSDOCK")}
     return subprocess.Popen([PREFIX / "bin" / "python", "-c", code, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            text=True, env=environment, **more)
+                            text=True, env=BARE)
 
 
 def tool(*words):
     """The installed command; its CompletedProcess."""
-    return subprocess.run([PREFIX / "bin" / "crossdock", *map(str, words)], capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run([PREFIX / "bin" / "crossdock", *map(str, words)], capture_output=True, text=True, check=False, timeout=120, env=BARE)
+
+
+def visible(folder):
+    """What a consumer sees in a directory: no staging, no locks."""
+    return [path.name for path in folder.glob("*") if not path.name.startswith(".")]
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import pydoc
+import shutil
 import signal
 import struct
 import subprocess
@@ -15,7 +16,8 @@ import time
 import pytest
 
 import crossdock
-from conftest import PREFIX, ROOT, alone, tool
+import models
+from conftest import alone, tool, visible
 
 
 def test_imports_alone_and_fast():
@@ -90,20 +92,10 @@ def _io(folder, demo):
 
 
 def _no_space(folder, demo):
-    code = """
-import resource, signal, sys
-import crossdock
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 12, 1 << 12))
-try:
-    crossdock.convert(sys.argv[1], sys.argv[2], to="megatron")
-except crossdock.Error as error:
-    import pickle
-    sys.stdout.write(pickle.dumps(error).hex())
-"""
-    child = alone(code, demo / "hf", folder / "out")
-    output, errors = child.communicate(timeout=60)
-    raise pickle.loads(bytes.fromhex(output)) if output else AssertionError(errors)
+    # Files of zeros that take no room, and more of them than the disk has.
+    layer = 2 * (2 * 8192 * 8192 + 2 * 4096 * 8192 + 3 * 28672 * 8192)
+    models.write_llama(folder / "hf", layers=shutil.disk_usage(folder).free // layer + 8, hidden=8192, ffn=28672)
+    crossdock.convert(folder / "hf", folder / "out", to="hf")
 
 
 CASES = [
@@ -139,7 +131,7 @@ def test_errors_say_what_the_command_line_says(demo, tmp_path):
 
 
 def test_unknown_options_name_the_nearest(demo, tmp_path):
-    with pytest.raises(crossdock.UsageError, match="`convert` takes no `tpp`; hint: did you mean `tp`?"):
+    with pytest.raises(crossdock.UsageError, match="`convert` takes no `tpp`\nhint: did you mean `tp`?"):
         crossdock.convert(demo / "hf", tmp_path / "o", to="megatron", tpp=2)
     with pytest.raises(crossdock.UsageError, match="`inspect` takes no `tp`"):
         crossdock.inspect(demo / "hf", tp=2)
@@ -180,7 +172,7 @@ def test_an_exception_in_progress_stops_and_is_raised(large, tmp_path):
 
     with pytest.raises(Enough):
         crossdock.convert(large, tmp_path / "m", to="megatron", progress=progress, threads=1)
-    assert not (tmp_path / "m").exists()
+    assert not visible(tmp_path / "m")
 
 
 def test_other_threads_go_on(large, tmp_path):
@@ -233,10 +225,23 @@ def test_ctrl_c_stops_and_what_was_done_can_be_resumed(large, tmp_path):
     output, errors = child.communicate(timeout=60)
     assert child.returncode == 42 and output.endswith("interrupted\n"), output + errors
     assert time.monotonic() - start < 10
-    assert not (tmp_path / "m").exists() or not any(n for n in os.listdir(tmp_path / "m") if not n.startswith("."))
+    assert not visible(tmp_path / "m")
+
+
+def test_what_was_stopped_can_be_gone_on_with(demo, tmp_path):
+    class Enough(Exception):
+        pass
+
+    def progress(phase, done, total, current):
+        if phase == "syncing":
+            raise Enough
+
+    with pytest.raises(Enough):
+        crossdock.convert(demo / "full-state", tmp_path / "m", to="megatron", progress=progress)
+    crossdock.convert(demo / "full-state", tmp_path / "m", to="megatron", resume=True)
+    assert crossdock.verify(demo / "full-state", tmp_path / "m").equal
 
 
 def test_signatures_show_what_must_be_given():
     assert list(inspect.signature(crossdock.convert).parameters)[:3] == ["source", "target", "to"]
     assert subprocess.run([sys.executable, "-m", "pydoc", "crossdock"], capture_output=True, check=True).stdout
-    assert PREFIX.exists() and ROOT.exists()
