@@ -121,7 +121,7 @@ consumers() {
   heading "Real producers and consumers"
   local python n
   if python=$(./scripts/setup_test_env.sh --print-python 2>"$out/oracle-env.log" | tail -n 1) && [[ -x "$python" ]]; then
-    python_layer oracle "$python" -m pytest -q -p no:cacheprovider tests/oracle --ignore tests/oracle/test_orbax.py
+    python_layer oracle "$python" -m pytest -q -p no:cacheprovider --durations=25 tests/oracle --ignore tests/oracle/test_orbax.py
   else
     tail -n 5 "$out/oracle-env.log"
     n=$(grep -rhoE '^ *def test_' tests/oracle --exclude test_orbax.py | wc -l)
@@ -159,6 +159,7 @@ python_layer cases-state python3 tests/cases/state_cases_test.py
 python_layer cases-muon python3 tests/cases/muon_cases_test.py
 python_layer cases-maxtext python3 tests/cases/maxtext_cases_test.py
 python_layer cases-fp8 python3 tests/cases/fp8_cases_test.py
+python_layer cases-watch python3 tests/cases/watch_cases_test.py
 
 heading "Hostile indexes and torch files"
 python_layer hostile python3 tests/corrupt/hostile/hostile_test.py

@@ -33,7 +33,7 @@ Result<const OptionSpec*> OptionOf(const CommandSpec& command, const std::string
 /// The words that the command line would have been given, and what its parser makes of them.
 Result<Request> RequestOf(const Call& call, const Machine& machine) {
   const CommandSpec* command = FindCommand(call.command);
-  if (command == nullptr || command->bit == 0) {
+  if (command == nullptr) {
     const std::string_view nearest = NearestCommand(call.command);
     return MakeError(ErrorCode::kUsage, fmt::format("there is no command {}", Quoted(call.command)))
         .WithHint(nearest.empty() ? "" : fmt::format("did you mean `{}`?", nearest));

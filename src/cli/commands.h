@@ -20,6 +20,7 @@ namespace crossdock::cli {
 [[nodiscard]] Result<Report> RunFamilies(const Request& request, const Machine& machine, const Hooks& hooks);
 [[nodiscard]] Result<Report> RunResumePlan(const Request& request, const Machine& machine, const Hooks& hooks);
 [[nodiscard]] Result<Report> RunDemo(const Request& request, const Machine& machine, const Hooks& hooks);
+[[nodiscard]] Result<Report> RunWatch(const Request& request, const Machine& machine, const Hooks& hooks);
 
 using Command = Result<Report> (*)(const Request&, const Machine&, const Hooks&);
 [[nodiscard]] Command CommandFor(unsigned bit);

@@ -22,7 +22,7 @@ constexpr OptionSpec Many(std::string_view name, std::string_view aliases, std::
                           std::string_view help) {
   return {name, aliases, Arity::kOne, value, commands, help, true};
 }
-constexpr OptionSpec kFp8 = {"fp8", "", Arity::kOptional, "[block|channel|tensor]", kConvert | kPlan | kManifest,
+constexpr OptionSpec kFp8 = {"fp8", "", Arity::kOptional, "[block|channel|tensor]", kConvert | kPlan | kManifest | kWatch,
                              "quantize weights to FP8: a scale a block (default), a row, a tensor; `--to hf`", false, "block channel tensor"};
 constexpr OptionSpec kBlockSize = {"fp8-block-size", "block-size", Arity::kTwo, "R C", kQuantizing, "rows and columns of a block; default 128 128"};
 
@@ -33,7 +33,7 @@ constexpr std::array kTable = {
     One("megatron-path", "", "PATH", kTargeting | kInspect, ""),
     One("hf-path", "", "PATH", kTargeting | kInspect | kResumePlan, ""),
     One("hf-model", "hf-model-id hf-model-path", "DIR", kConverting, ""),
-    One("to", "via", "FORMAT", kTargeting, "format of the target: hf, full-state, megatron, megatron-legacy, dcp, maxtext"),
+    One("to", "via", "FORMAT", kTargeting | kWatch, "format of the target: hf, full-state, megatron, megatron-legacy, dcp, maxtext"),
     One("from", "", "FORMAT", kReading, "what the source (verify: A) is; default: found from its content"),
     One("from-b", "", "FORMAT", kVerify, "what B is; default: found from its content"),
     One("saver", "", "NAME", kTargeting, ""),
@@ -64,7 +64,7 @@ constexpr std::array kTable = {
     One("padded-vocab-size", "", "N", kTargeting, "rows of the vocabulary in Megatron or MaxText"),
     Flag("scan-layers", "", kTargeting, "MaxText: layers lie along an axis; the default"),
     Flag("no-scan-layers", "", kTargeting, "MaxText: each layer on its own"),
-    One("scan-axis", "param-scan-axis", "N", kTargeting, "MaxText: the axis of scanned layers; default 1, of a source what its shapes say"),
+    One("scan-axis", "param-scan-axis", "N", kTargeting | kWatch, "MaxText: the axis of scanned layers; default 1, of a source what its shapes say"),
     One("opt-type", "", "adamw|adam_pax|muon", kTargeting, "MaxText: whose optimizer state is written; default adamw, muon where the source is"),
     One("compression", "", "none|zstd[:LEVEL]", kTargeting, "MaxText: how chunks are stored; default zstd:1"),
     Flag("no-commit-marker", "", kTargeting, "MaxText: leave out commit_success.txt, by which trees in buckets are known to be whole"),
@@ -74,13 +74,13 @@ constexpr std::array kTable = {
     Flag("fp16", "", kConverting, ""),
     Flag("fp32", "", kConverting, ""),
     Many("keep-dtype", "", "PATTERN", kConverting, "tensors that no cast touches (repeatable)"),
-    One("step", "ckpt-step", "N|release", kReading | kResumePlan, "which step of a directory; default: the latest that is complete"),
+    One("step", "ckpt-step", "N|release", (kReading & ~kWatch) | kResumePlan, "which step of a directory; default: the latest that is complete"),
     Flag("no-optim", "no-load-optim", kTargeting | kResumePlan, "leave the optimizer state behind"),
     Flag("no-rng", "no-load-rng", kTargeting | kResumePlan, "leave the random number state behind"),
     Flag("require-optim", "", kConvert | kPlan | kManifest, "fail when no optimizer state was carried"),
     One("params-from", "", "model|master", kConverting, "which copy becomes the parameters; default model"),
     One("mtp", "", "keep|drop|template", kConverting, "layers of multi-token prediction; template: missing ones from --hf-template; default keep"),
-    One("experts", "", "single|fused", kTargeting, "how experts are stored under Hugging Face names; default: as the template, else as released"),
+    One("experts", "", "single|fused", kTargeting | kWatch, "how experts are stored under Hugging Face names; default: as the template, else as released"),
     One("muon-momentum", "", "ema|sum", kTargeting, "what Muon's momentum is in the source, or the target, that does not say it; where they differ it is converted"),
     Many("set", "", "ARG=VALUE", kTargeting, "an argument that the target must store and the source lacks (repeatable)"),
     One("hf-template", "origin-hf-dir hf-config", "DIR", kReading, "where config.json, tokenizer and names come from"),
@@ -110,7 +110,7 @@ constexpr std::array kTable = {
     Flag("force", "f", kConvert | kPlan | kQuantize, "replace an existing target"),
     Flag("resume", "", kConvert | kPlan | kQuantize, "go on with an interrupted run"),
     Flag("dry-run", "", kConvert | kQuantize, "print the plan, write nothing"),
-    Flag("verify", "", kConvert | kQuantize, "compare what was written with the source before it is put in place"),
+    Flag("verify", "", kConvert | kQuantize | kWatch, "compare what was written with the source before it is put in place"),
     One("emit-manifest", "o", "FILE", kConvert | kPlan | kManifest, "write the mapping of every tensor"),
     Flag("manifest-only", "", kConvert, "write the mapping, convert nothing"),
     One("receipt", "", "FILE", kConvert | kQuantize, "write plan hash, version and a digest of every tensor"),
@@ -121,6 +121,13 @@ constexpr std::array kTable = {
     Flag("tensors", "", kInspect, "list every tensor"),
     One("full-state-path", "", "PATH", kResumePlan, "a checkpoint with optimizer state, loaded where the run has none of its own; default: LOAD_FULL_STATE_PATH"),
     One("consumed-train-samples-override", "", "N", kResumePlan, "the samples to go on from when the full state is loaded"),
+    // Watching a run.
+    Flag("once", "", kWatch, "export what is there and end"),
+    One("interval", "", "SECONDS", kWatch, "between two looks at the run; default 10"),
+    One("hook", "", "PKG.MOD.FN", kWatch, "a Python function called after each export: fn(args, hf_path, step, dtype=..., is_lora=False)"),
+    One("hook-cmd", "", "COMMAND", kWatch, "a shell command run after each export, with EXPORT_HF_PATH, EXPORT_STEP and EXPORT_DTYPE"),
+    One("python", "", "PROGRAM", kWatch, "the interpreter of --hook; default python3"),
+    One("hook-timeout", "", "SECONDS", kWatch, "a hook that takes longer is ended; default 1800"),
     // Talk.
     One("progress", "", "auto|plain|json|off", kEvery, "progress on stderr; default auto: on a terminal only"),
     Flag("quiet", "q", kEvery, "nothing but errors; what was asked for (a plan, a list, --json) is still printed"),
@@ -140,7 +147,7 @@ constexpr std::array kCommands = {
     CommandSpec{"families", kFamilies, "[NAME] [--rules FILE] [--json]", "list the supported model families, or one family's rules"},
     CommandSpec{"resume-plan", kResumePlan, "RUN_DIR [--full-state-path PATH] [--hf-path PATH] [--step N]", "say what a launcher has to load, as JSON"},
     CommandSpec{"demo", kDemo, "DIR", "make a small model to try things on"},
-    CommandSpec{"watch", 0, "", ""},
+    CommandSpec{"watch", kWatch, "ROOT OUT --to hf [--fp8] [--hook PKG.MOD.FN | --hook-cmd COMMAND] [--once]", "export each new complete step of a run"},
 };
 
 bool SameSpelling(std::string_view a, std::string_view b) {
@@ -186,9 +193,7 @@ std::string_view NearestOption(std::string_view spelling, unsigned commands) {
 
 std::string_view NearestCommand(std::string_view word) {
   std::vector<std::string_view> known;
-  for (const CommandSpec& spec : kCommands) {
-    if (spec.bit != 0) known.push_back(spec.name);
-  }
+  for (const CommandSpec& spec : kCommands) known.push_back(spec.name);
   return Nearest(word, known);
 }
 

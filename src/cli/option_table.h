@@ -29,11 +29,12 @@ enum Commands : unsigned {
   kDemo = 1U << 7U,
   kResumePlan = 1U << 8U,
   kQuantize = 1U << 9U,
+  kWatch = 1U << 10U,
 };
 /// What divides a target, or says which it is.
 inline constexpr unsigned kTargeting = kConvert | kPlan | kManifest | kRoundtrip;
-inline constexpr unsigned kConverting = kTargeting | kQuantize;
-inline constexpr unsigned kQuantizing = kConvert | kPlan | kManifest | kQuantize;
+inline constexpr unsigned kConverting = kTargeting | kQuantize | kWatch;
+inline constexpr unsigned kQuantizing = kConvert | kPlan | kManifest | kQuantize | kWatch;
 inline constexpr unsigned kReading = kConverting | kInspect | kVerify;
 inline constexpr unsigned kEvery = kReading | kFamilies | kDemo | kResumePlan;
 
@@ -58,12 +59,12 @@ struct OptionSpec {
 
 struct CommandSpec {
   std::string_view name;
-  unsigned bit = 0;              ///< 0: comes in a later version
+  unsigned bit = 0;
   std::string_view usage;        ///< after the command's name
   std::string_view help;
 };
 [[nodiscard]] std::span<const CommandSpec> CommandTable();
 [[nodiscard]] const CommandSpec* FindCommand(std::string_view name);
-[[nodiscard]] std::string_view NearestCommand(std::string_view word);  ///< of this version's, or empty
+[[nodiscard]] std::string_view NearestCommand(std::string_view word);  ///< or empty
 
 }  // namespace crossdock::cli

@@ -160,7 +160,7 @@ Result<Request> ParseWords(const Words& words, const Environment& environment) {
 }
 
 std::string HelpText(const CommandSpec* command) {
-  if (command == nullptr || command->bit == 0) return TopHelp();
+  if (command == nullptr) return TopHelp();
   const std::unique_ptr<CLI::App> app = MakeApp(*command);
   app->formatter(std::make_shared<HelpFormatter>(fmt::format("Usage: crossdock {} {}", command->name, command->usage)));
   app->footer(

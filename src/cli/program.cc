@@ -74,7 +74,8 @@ Result<Report> RunRequest(const Request& request, const Machine& machine) {
   Hooks hooks;
   hooks.stop = watch.token();
   hooks.on_progress = [&printer](const ProgressEvent& event) { printer.Event(event); };
-  if (verbose && !quiet) hooks.on_notice = [&printer](const std::string& text) { printer.Notice(text); };
+  // A watch goes on for days: what it did is told as it comes.
+  if ((verbose || request.command->bit == kWatch) && !quiet) hooks.on_notice = [&printer](const std::string& text) { printer.Notice(text); };
   return CommandFor(request.command->bit)(request, machine, hooks);
 }
 
@@ -90,6 +91,7 @@ Command CommandFor(unsigned bit) {
     case kDemo: return RunDemo;
     case kResumePlan: return RunResumePlan;
     case kQuantize: return RunQuantize;
+    case kWatch: return RunWatch;
     default: return RunConvert;
   }
 }

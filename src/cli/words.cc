@@ -40,11 +40,6 @@ class Pass {
   Result<Words> Run() {
     CROSSDOCK_RETURN_IF_ERROR(FindTheCommand());
     if (out_.help || out_.version || out_.command == nullptr) return std::move(out_);
-    if (out_.command->bit == 0) {
-      return MakeError(ErrorCode::kUnsupported,
-                       fmt::format("`crossdock {}` comes in a later version", out_.command->name))
-          .WithHint("`crossdock --help` lists the commands of this version");
-    }
     for (at_ = 0; at_ < args_.size(); ++at_) {
       if (at_ == command_at_) continue;
       CROSSDOCK_RETURN_IF_ERROR(Word(args_[at_]));

@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "convert/run_steps.h"
 #include "formats/orbax/layout.h"
 #include "formats/recognise.h"
 #include "formats/registry.h"
@@ -50,14 +51,6 @@ class Decider {
  private:
   void Notice(std::string text) { out_.notices.push_back(std::move(text)); }
 
-  /// MaxText keeps the steps of a run in `checkpoints`.
-  std::string PlaceOfSteps() {
-    const std::string below = io::JoinPath(options_.run_dir, "checkpoints");
-    const auto info = storage_.Stat(below);
-    const bool here = io::Exists(storage_, io::JoinPath(options_.run_dir, formats::kTracker)) || !formats::StepDirsOf(storage_, options_.run_dir).empty();
-    return !here && info && info->kind == io::FileKind::kDirectory ? below : options_.run_dir;
-  }
-
   Result<Own> FindOwn() {
     Own own;
     const auto info = storage_.Stat(options_.run_dir);
@@ -69,8 +62,6 @@ class Decider {
     if (info->kind != io::FileKind::kDirectory) {
       return MakeError(ErrorCode::kUsage, "the run's directory is a file").WithPath(options_.run_dir);
     }
-    own.place = PlaceOfSteps();
-    own.tracker = io::Exists(storage_, io::JoinPath(own.place, formats::kTracker));
     const std::optional<formats::StepDir> highest = LookAtSteps(&own);
     if (own.tracker || (options_.step && highest)) {
       CROSSDOCK_ASSIGN_OR_RETURN(own.found, Named(own));
@@ -89,24 +80,13 @@ class Decider {
 
   /// The highest complete step; what is not complete is listed.
   std::optional<formats::StepDir> LookAtSteps(Own* own) {
-    std::optional<formats::StepDir> highest;
-    for (const formats::StepDir& step : formats::StepDirsOf(storage_, own->place)) {
-      const std::string path = io::JoinPath(own->place, step.name);
-      const auto content = formats::ContentOf(storage_, path);
-      if (!content) continue;
-      if (const auto reason = formats::UnfinishedReason(storage_, path, *content)) {
-        PassOver(path, *reason);
-        continue;
-      }
-      highest = step;
-      own->newest = std::max(own->newest, step.step);
-    }
-    if (const auto entries = storage_.List(own->place)) {
-      for (const io::DirEntry& entry : *entries) {
-        if (formats::orbax::IsTemporary(entry.name)) PassOver(io::JoinPath(own->place, entry.name), "its name says that it was being written");
-      }
-    }
-    return highest;
+    const RunSteps run = StepsOfRun(storage_, options_.run_dir);
+    own->place = run.place;
+    own->tracker = run.tracker;
+    for (const UnfinishedStep& step : run.unfinished) PassOver(step.path, step.reason);
+    if (run.complete.empty()) return std::nullopt;
+    own->newest = run.complete.back().dir.step;
+    return run.complete.back().dir;
   }
 
   void PassOver(const std::string& path, const std::string& reason) {

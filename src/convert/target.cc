@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <filesystem>
 #include <limits>
 #include <map>
 #include <thread>
@@ -17,6 +16,7 @@
 #include "convert/fp8_options.h"
 #include "convert/kinds.h"
 #include "convert/layout_options.h"
+#include "convert/paths.h"
 #include "crossdock/nearest.h"
 #include "dialects/hf/dcp_keys.h"
 #include "dialects/hf/full_state.h"
@@ -318,18 +318,6 @@ std::vector<expr::Expr> Reorder(const std::vector<std::string>& before, std::vec
     out.push_back(exprs[found->second]);
   }
   return out;
-}
-
-std::string Canonical(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::path resolved = std::filesystem::weakly_canonical(io::AbsolutePath(path), error);
-  std::string text = error ? path : resolved.string();
-  while (text.size() > 1 && text.ends_with('/')) text.pop_back();
-  return text;
-}
-
-bool Inside(const std::string& inner, const std::string& outer) {
-  return inner == outer || (inner.starts_with(outer) && (outer.ends_with('/') || inner[outer.size()] == '/'));
 }
 
 }  // namespace

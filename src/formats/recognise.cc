@@ -150,4 +150,20 @@ std::vector<StepDir> StepDirsOf(io::Storage& storage, const std::string& root) {
   return steps;
 }
 
+Result<StepChoice> ReadTracker(io::Storage& storage, const std::string& path) {
+  CROSSDOCK_ASSIGN_OR_RETURN(std::string text, io::ReadSmallFile(storage, path, 4096));
+  // Around the word only: "3 4" is no iteration 34.
+  constexpr const char* kSpace = " \t\r\n";
+  text.erase(text.find_last_not_of(kSpace) + 1);
+  text.erase(0, text.find_first_not_of(kSpace));
+  StepChoice out;
+  out.release = text == "release";
+  if (out.release) return out;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out.number);
+  if (text.empty() || error != std::errc{} || end != text.data() + text.size() || out.number < 0) {
+    return MakeError(ErrorCode::kCorrupt, "the tracker names no iteration").WithPath(path).WithExpected("a number or `release`").WithFound(Printable(text));
+  }
+  return out;
+}
+
 }  // namespace crossdock::formats

@@ -38,5 +38,7 @@ struct StepDir {
 [[nodiscard]] std::vector<StepDir> StepDirsOf(io::Storage& storage, const std::string& root);  ///< by step
 
 inline constexpr std::string_view kTracker = "latest_checkpointed_iteration.txt";
+/// What Megatron's tracker says: the iteration that the run last saved to its end. kCorrupt: neither a number nor `release`.
+[[nodiscard]] Result<StepChoice> ReadTracker(io::Storage& storage, const std::string& path);
 
 }  // namespace crossdock::formats

@@ -158,27 +158,14 @@ class Recogniser {
 
   Result<StepDir> FromTracker(const std::string& root, const std::vector<StepDir>& steps) {
     const std::string path = io::JoinPath(root, kTracker);
-    CROSSDOCK_ASSIGN_OR_RETURN(std::string text, io::ReadSmallFile(storage_, path, 4096));
-    // Around the word only: "3 4" is no iteration 34.
-    constexpr const char* kSpace = " \t\r\n";
-    text.erase(text.find_last_not_of(kSpace) + 1);
-    text.erase(0, text.find_first_not_of(kSpace));
-    StepDir wanted;
-    wanted.release = text == "release";
-    if (!wanted.release) {
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), wanted.step);
-      if (text.empty() || error != std::errc{} || end != text.data() + text.size() || wanted.step < 0) {
-        return MakeError(ErrorCode::kCorrupt, "the tracker names no iteration").WithPath(path)
-            .WithExpected("a number or `release`").WithFound(Printable(text));
-      }
-    }
+    CROSSDOCK_ASSIGN_OR_RETURN(const StepChoice wanted, ReadTracker(storage_, path));
     const auto at = std::find_if(steps.begin(), steps.end(), [&](const StepDir& s) {
-      return s.release == wanted.release && s.step == wanted.step;
+      return s.release == wanted.release && s.step == wanted.number;
     });
     if (at != steps.end()) return *at;
     return MakeError(ErrorCode::kIncomplete, "the step that the tracker names is missing")
         .WithPath(path)
-        .WithExpected(wanted.release ? "release/" : fmt::format("iter_{:07}/", wanted.step))
+        .WithExpected(wanted.release ? "release/" : fmt::format("iter_{:07}/", wanted.number))
         .WithFound(ListSteps(steps))
         .WithHint("choose a step with --step");
   }

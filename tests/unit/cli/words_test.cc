@@ -126,8 +126,6 @@ TEST(Words, RefusesWithTheWholeMessage) {
       "`--tp` needs a value\nhint: `crossdock convert --help` lists the options")));
   EXPECT_THAT(Settle({"convert", "--force=maybe"}), IsError(ErrorCode::kUsage, StrEq(
       "`--force` takes true or false; found `maybe`")));
-  EXPECT_THAT(Settle({"watch", "a", "b"}), IsError(ErrorCode::kUnsupported, StrEq(
-      "`crossdock watch` comes in a later version\nhint: `crossdock --help` lists the commands of this version")));
 }
 
 TEST(Words, TakesNoEmptyWordForAValue) {
