@@ -108,7 +108,9 @@ heading "The Python package"
 if [[ -n "$wheel_python" ]]; then
   check wheel ./scripts/python_wheel.sh "$wheel_python" build/release build/wheel
   tail -n 1 "$out/wheel.log"
-  python_layer python env CROSSDOCK_PREFIX="$PWD/build/wheel/venv" PYTHONPATH="$(echo "$PWD"/build/wheel/venv/lib/python*/site-packages)" \
+  CROSSDOCK_SITE=$(echo "$PWD"/build/wheel/venv/lib/python*/site-packages)
+  export CROSSDOCK_SITE
+  python_layer python env CROSSDOCK_PREFIX="$PWD/build/wheel/venv" PYTHONPATH="$CROSSDOCK_SITE" \
     "$wheel_python" -m pytest -q -p no:cacheprovider tests/python
 else
   tail -n 5 "$out/wheel-env.log"

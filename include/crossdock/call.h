@@ -5,6 +5,7 @@
 /// Errors: kUsage names the option as the caller wrote it and the nearest one; else as the command. Threads: independent calls may run at once.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "crossdock/convert.h"
 #include "crossdock/options.h"
 #include "crossdock/result.h"
+#include "crossdock/view.h"
 
 namespace crossdock {
 
@@ -24,5 +26,8 @@ struct Call {
 
 /// Both forms of the report are made.
 [[nodiscard]] Result<Report> RunCall(const Call& call, const Hooks& hooks);
+
+/// A view with the options of a conversion that mean something to it; `command` is what messages call it, and `paths` the one path.
+[[nodiscard]] Result<std::unique_ptr<View>> OpenView(const Call& call, const Hooks& hooks);
 
 }  // namespace crossdock

@@ -4,4 +4,6 @@
 NB_MODULE(_core, module) {
   module.doc() = "The engine of crossdock. Private: use the package.";
   crossdock::python::BindCommands(module);
+  crossdock::python::BindTensor(module);
+  crossdock::python::BindView(module);
 }

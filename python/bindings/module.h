@@ -7,5 +7,7 @@
 namespace crossdock::python {
 
 void BindCommands(nanobind::module_& module);
+void BindTensor(nanobind::module_& module);
+void BindView(nanobind::module_& module);
 
 }  // namespace crossdock::python

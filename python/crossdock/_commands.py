@@ -126,6 +126,13 @@ def resume_plan(run_dir, **options):
     return _run("resume-plan", (run_dir,), None, None, options)
 
 
+def watch(run, out, *, progress=None, notice=None, **options):
+    """Exports each complete step of the training run at `run` into `out` (a directory, or a template with `{step}`), in order and once
+    (docs/reference/watch.md). With `once=True` it ends when what is there has been exported; else it goes on until it is stopped: by Ctrl-C,
+    or by an exception of `notice`, which is told of each export."""
+    return _run("watch", (run, out), progress, notice, options)
+
+
 def demo(directory, *, progress=None, notice=None):
     """Writes a small Qwen3 with seeded random weights as DIRECTORY/hf and, with optimizer state, DIRECTORY/full-state."""
     return _run("demo", (directory,), progress, notice, {})

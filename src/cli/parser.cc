@@ -100,7 +100,7 @@ std::string EnvironmentName(std::string_view option) {
 std::vector<std::string> UnknownVariables(const std::vector<std::string>& names) {
   constexpr std::string_view kPrefix = "CROSSDOCK_";
   // Of the scripts beside the program.
-  constexpr std::string_view kOthers = "CROSSDOCK_BUILD_JOBS CROSSDOCK_ENV_DIR CROSSDOCK_KILLS CROSSDOCK_MATRIX CROSSDOCK_SEED";
+  constexpr std::string_view kOthers = "CROSSDOCK_BUILD_JOBS CROSSDOCK_ENV_DIR CROSSDOCK_KILLS CROSSDOCK_MATRIX CROSSDOCK_SEED CROSSDOCK_SITE CROSSDOCK_PREFIX";
   std::vector<std::string> known;
   for (const OptionSpec& spec : OptionTable()) known.push_back(EnvironmentName(spec.name));
   const std::vector<std::string_view> candidates(known.begin(), known.end());

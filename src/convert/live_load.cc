@@ -5,16 +5,15 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <stdlib.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <utility>
 
 #include "convert/convert_source.h"
 #include "convert/live_names.h"
 #include "convert/live_options.h"
+#include "convert/scratch_dir.h"
 #include "convert/source.h"
 #include "convert/target.h"
 #include "execute/executor.h"
@@ -92,37 +91,6 @@ class Agreement {
   std::map<std::string, std::vector<std::string>> kinds_;
   std::string first_;
 };
-
-/// A directory of this call's own for what finds no room in memory; gone with it.
-class ScratchDir {
- public:
-  explicit ScratchDir(io::Storage& storage) : storage_(storage) {}
-  ScratchDir(const ScratchDir&) = delete;
-  ScratchDir& operator=(const ScratchDir&) = delete;
-  ~ScratchDir() {
-    if (!path_.empty()) (void)io::RemoveTree(storage_, path_);
-  }
-  [[nodiscard]] Status Make() {
-    std::error_code error;
-    std::string name = (std::filesystem::temp_directory_path(error) / "crossdock-live-XXXXXX").string();
-    if (error || ::mkdtemp(name.data()) == nullptr) {
-      return MakeError(ErrorCode::kIo, "no directory for temporary files could be made").WithPath(name).WithHint("name one in TMPDIR");
-    }
-    path_ = name;
-    return OkStatus();
-  }
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  io::Storage& storage_;
-  std::string path_;
-};
-
-bool HoldsEncoded(const Catalog& catalog) {
-  return std::ranges::any_of(catalog.entries, [](const Entry& entry) {
-    return std::ranges::any_of(entry.chunks, [](const Chunk& chunk) { return chunk.encoding == ChunkEncoding::kEncoded; });
-  });
-}
 
 class RankLoadPlan final : public LoadPlan {
  public:

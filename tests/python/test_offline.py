@@ -75,3 +75,11 @@ def test_paths_with_an_equals_sign_and_dashes(demo, tmp_path):
     target = tmp_path / "--to=a b"
     crossdock.convert(str(demo / "hf"), str(target), to="hf")
     assert crossdock.verify(demo / "hf", bytes(target)).equal
+
+
+def test_a_watch_exports_what_is_there(demo, tmp_path):
+    crossdock.convert(demo / "full-state", tmp_path / "run", to="megatron")
+    told = []
+    assert crossdock.watch(tmp_path / "run", tmp_path / "out", once=True, notice=told.append).consistent and told
+    exported, = (path for path in (tmp_path / "out").rglob("config.json"))
+    assert crossdock.verify(exported.parent, demo / "hf").equal
