@@ -68,6 +68,7 @@ struct LoadOptions {
   RankPlace place;
   std::optional<std::string> dtype;                           ///< "bf16", "fp16", "fp32": parameters are cast; absent: as they are stored
   std::vector<std::string> keep_dtype;                        ///< patterns over Hugging Face names that the cast leaves alone
+  std::string consumer;                                       ///< as --for: whose names the modules of a larger model have; "": the family's first
   bool local_layers = false;                                  ///< modules are named as in Megatron's own layers, not as in TransformerEngine's
   bool grouped_experts = true;                                ///< `mlp.experts.linear_fc1.weight<e>`; else `mlp.experts.local_experts.<e>....`
   std::optional<std::int64_t> vocab_divisor;                  ///< as of convert: the padding of the vocabulary

@@ -3,7 +3,9 @@
 
 NB_MODULE(_core, module) {
   module.doc() = "The engine of crossdock. Private: use the package.";
+  crossdock::python::BindArray(module);
   crossdock::python::BindCommands(module);
   crossdock::python::BindTensor(module);
   crossdock::python::BindView(module);
+  crossdock::python::BindLive(module);
 }

@@ -6,8 +6,10 @@
 
 namespace crossdock::python {
 
+void BindArray(nanobind::module_& module);
 void BindCommands(nanobind::module_& module);
 void BindTensor(nanobind::module_& module);
 void BindView(nanobind::module_& module);
+void BindLive(nanobind::module_& module);
 
 }  // namespace crossdock::python

@@ -2,13 +2,16 @@
 """Crossdock carries LLM checkpoints, training state included, between formats.
 
 The commands are functions: convert, plan, inspect, verify, roundtrip, manifest, quantize, families, resume_plan, watch, demo; each returns
-a Report. `open` shows a checkpoint of any format by its Hugging Face names and reads tensors lazily. Nothing but CPython is needed, and
-nothing else is imported. Errors: crossdock.Error and its subclasses.
+a Report. `open` shows a checkpoint of any format by its Hugging Face names and reads tensors lazily. Inside a training loop `load_plan` reads
+a rank's own part of a checkpoint into its tensors, `detect_resume` says which one, and crossdock.megatron does it for Megatron-Core
+models. Nothing but CPython is needed, and nothing else is imported. Errors: crossdock.Error and its subclasses.
 """
 
 from . import _core
 from ._core import Tensor
 from ._commands import Report, convert, demo, families, inspect, manifest, plan, quantize, resume_plan, roundtrip, verify, watch
+from ._layout import Layout, RankPlace
+from ._live import LoadPlan, ReadReport, Resume, TensorInfo, detect_resume, load_plan
 from ._view import Slice, View, open
 from .errors import (
     CancelledError,
@@ -25,7 +28,8 @@ from .errors import (
 __version__ = _core.version().split()[-1]
 
 __all__ = [
-    "CancelledError", "CorruptError", "Error", "IncompleteError", "IoError", "NoSpaceError", "Report", "Slice", "Tensor",
-    "UnsafeError", "UnsupportedError", "UsageError", "View", "convert", "demo", "families", "inspect", "manifest", "open", "plan",
-    "quantize", "resume_plan", "roundtrip", "verify", "watch",
+    "CancelledError", "CorruptError", "Error", "IncompleteError", "IoError", "Layout", "LoadPlan", "NoSpaceError", "RankPlace",
+    "ReadReport", "Report", "Resume", "Slice", "Tensor", "TensorInfo", "UnsafeError", "UnsupportedError", "UsageError", "View", "convert",
+    "demo", "detect_resume", "families", "inspect", "load_plan", "manifest", "open", "plan", "quantize", "resume_plan", "roundtrip",
+    "verify", "watch",
 ]  # fmt: skip

@@ -32,3 +32,60 @@ class View:
     def notices(self) -> list[str]: ...
     @property
     def bytes_read(self) -> int: ...
+
+_Place = tuple[int, int, int, int]
+_Step = Optional[tuple[int, bool]]
+_Address = tuple[str, int, int, str, tuple[int, ...]]
+
+def array_of(object: Any, writable: bool) -> Optional[tuple[tuple[int, int, str, int, tuple[int, ...], tuple[int, ...]], bool]]: ...
+def place_of_rank(layout: LayoutOptions, rank: int, world_size: int, context_parallel: int) -> _Place: ...
+def detect_resume(
+    load: str, pretrained: str, step: _Step, no_optim: bool, no_rng: bool
+) -> tuple[str, str, str, Optional[int], bool, bool, bool, bool, str, list[str]]: ...
+
+class LayoutOptions:
+    tp: int
+    pp: int
+    ep: int
+    etp: int
+    encoder_tp: int
+    pipeline_layers: list[int]
+    first_stage_layers: Optional[int]
+    last_stage_layers: Optional[int]
+    vpp: int
+    layers_per_virtual_stage: Optional[int]
+    pipeline_layout: str
+    account_for_embedding: bool
+    account_for_loss: bool
+    given: bool
+    def __init__(self) -> None: ...
+
+class LoadOptions:
+    path: str
+    source_format: Optional[str]
+    step: _Step
+    family: Optional[str]
+    rules: Optional[str]
+    hf_template: Optional[str]
+    layout: LayoutOptions
+    place: _Place
+    dtype: Optional[str]
+    keep_dtype: list[str]
+    consumer: str
+    local_layers: bool
+    grouped_experts: bool
+    vocab_divisor: Optional[int]
+    padded_vocab: Optional[int]
+    mtp: str
+    set_args: list[tuple[str, str]]
+    allow: list[str]
+    def __init__(self) -> None: ...
+
+class LoadPlan:
+    @staticmethod
+    def make(options: LoadOptions, progress: _Progress) -> LoadPlan: ...
+    def tensors(self) -> list[tuple[str, str, list[int]]]: ...
+    def notices(self) -> list[str]: ...
+    def read_into(
+        self, addresses: list[_Address], threads: int, memory: int, strict: bool, cast: bool, progress: _Progress
+    ) -> tuple[int, int, int, int]: ...

@@ -40,6 +40,7 @@ ConvertOptions AsConversion(const LoadOptions& options) {
   out.layout = options.layout;
   out.layout.given = true;
   out.dtype = options.dtype;
+  out.consumer = options.consumer;
   out.keep_dtype = options.keep_dtype;
   out.vocab_divisor = options.vocab_divisor;
   out.padded_vocab = options.padded_vocab;

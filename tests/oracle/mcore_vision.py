@@ -72,14 +72,18 @@ class Whole(MegatronModule):
 KINDS = {"qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3", "qwen3_vl_moe": "qwen3_moe"}
 
 
-def load_rank(rank, step, config, reference, layout, dtype):
+def load_rank(rank, step, config, reference, layout, dtype, live):
     env.initialize(layout)
     model = Whole(config, layout, dtype)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
-    loaded = env.dist_checkpointing.load({"model": model.sharded_state_dict(metadata=env.metadata())}, str(step))
-    model.load_state_dict(loaded["model"], strict=True)
+    if live:
+        import crossdock.megatron
+        crossdock.megatron.load_hf(model, step, threads=1)
+    else:
+        loaded = env.dist_checkpointing.load({"model": model.sharded_state_dict(metadata=env.metadata())}, str(step))
+        model.load_state_dict(loaded["model"], strict=True)
     reference = dict(reference)
     vocabulary, padded = config["text_config"]["vocab_size"], layout.padded(config["text_config"]["vocab_size"])
     for name in ("language_model.embedding.word_embeddings.weight", "language_model.output_layer.weight"):
@@ -96,11 +100,11 @@ def load_rank(rank, step, config, reference, layout, dtype):
     return problems, keys
 
 
-def check(step, config, reference, layouts, dtype=torch.bfloat16):
-    """Loads under each layout and compares every local piece; all of the reference must have been asked for."""
+def check(step, config, reference, layouts, dtype=torch.bfloat16, live=False):
+    """Loads under each layout, by Megatron-Core or (live) through crossdock.megatron.load_hf, and compares every local piece; all of the reference must have been asked for."""
     for layout in layouts:
         asked = set()
-        for rank, (problems, keys) in enumerate(env.run_ranks(layout.world, load_rank, step, config, reference, layout, dtype)):
+        for rank, (problems, keys) in enumerate(env.run_ranks(layout.world, load_rank, step, config, reference, layout, dtype, live)):
             assert not problems, f"{layout}, rank {rank}: " + "; ".join(problems[:6])
             asked |= keys
         assert asked == set(reference), f"{layout}: {sorted(asked ^ set(reference))[:6]}"

@@ -212,6 +212,17 @@ def test_megatron_core_loads_it(written, tmp_path, layout):
     mcore_vision.check(tool.step_of(tmp_path / "m"), config, expected(case, tied, hub), [Layout(), Layout(tp=2, pp=2, first=2)])
 
 
+def test_ranks_read_their_own_part_into_memory(written):
+    tool.package()
+    import mcore_vision
+    from mcore_env import Layout
+    case, tied, directory, hub = written
+    if (case, tied) in (("qwen2_5_vl", True), ("qwen3_vl", False)):   # each family once
+        return
+    config = json.loads((directory / "config.json").read_text())
+    mcore_vision.check(directory, config, expected(case, tied, hub), [Layout(tp=2, pp=2, first=2)], live=True)
+
+
 def test_parts_of_the_tower_lie_on_the_first_stage(written, tmp_path):
     case, _, directory, _ = written
     tool.convert(directory, tmp_path / "m", "--to", "megatron", "--tp", 2, "--pp", 2, "--first-stage-layers", 1)

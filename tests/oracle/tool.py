@@ -39,6 +39,16 @@ def needs(name):
         pytest.skip(f"{name} is not at {folder_beside(name)}: scripts/setup_test_env.sh makes it", allow_module_level=True)
 
 
+def package():
+    """The Python package, from the environment at CROSSDOCK_PREFIX that its wheel was installed into; skips a module without one."""
+    prefix = os.environ.get("CROSSDOCK_PREFIX")
+    if not prefix:
+        pytest.skip("CROSSDOCK_PREFIX is not set: scripts/python_wheel.sh makes an environment with the package", allow_module_level=True)
+    sys.path += [str(path) for path in pathlib.Path(prefix).glob("lib/python*/site-packages")]
+    import crossdock
+    return crossdock
+
+
 def run(*words, expect=0, timeout=120):
     """Runs crossdock; the exit code must be `expect` (a number or several). Returns both outputs as one text."""
     command = [BINARY, *map(str, words)]

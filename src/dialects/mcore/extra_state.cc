@@ -10,12 +10,6 @@ namespace {
 /// Towers that are built of Megatron's own layers; others ("visual.") hold transformers' modules.
 bool IsMegatronsOwnTower(std::string_view key) { return key.starts_with("vision_model.") || key.starts_with("encoder_model."); }
 
-/// Their blocks lie along the first axis, and Megatron-Bridge's mergers behind single blocks.
-bool IsStackOfTower(std::string_view key) {
-  return key.starts_with("vision_model.decoder.") || key.starts_with("encoder_model.image_encoder.decoder.layers.") ||
-         key.starts_with("encoder_model.image_encoder.encoder.layers.");
-}
-
 /// Linear layers and norms.
 bool IsTransformerEngine(std::string_view module) {
   const std::string_view last = module.substr(module.rfind('.') + 1);

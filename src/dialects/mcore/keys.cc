@@ -141,6 +141,11 @@ std::string_view WithinLanguageModel(std::string_view model_key) {
 
 bool IsVision(std::string_view model_key) { return model_key.starts_with("vision_model.") || model_key.starts_with("visual.") || model_key.starts_with("encoder_model."); }
 
+bool IsStackOfTower(std::string_view model_key) {
+  return model_key.starts_with("vision_model.decoder.") || model_key.starts_with("encoder_model.image_encoder.decoder.layers.") ||
+         model_key.starts_with("encoder_model.image_encoder.encoder.layers.");
+}
+
 std::optional<std::int64_t> LayerNumber(std::string_view model_key) {
   model_key = WithinLanguageModel(model_key);
   if (!model_key.starts_with(kLayersPrefix)) return std::nullopt;

@@ -64,6 +64,9 @@ enum class ObjectKind : std::uint8_t { kExtraState, kRng, kRerun, kCommon, kOpti
 /// first pipeline stage holds these.
 [[nodiscard]] bool IsVision(std::string_view model_key);
 
+/// Blocks of a tower that lie along the first axis, and Megatron-Bridge's mergers behind single blocks.
+[[nodiscard]] bool IsStackOfTower(std::string_view model_key);
+
 /// The layer number in "decoder.layers.<i>.rest", or nothing. This and the next also for a language model within a larger one.
 [[nodiscard]] std::optional<std::int64_t> LayerNumber(std::string_view model_key);
 /// True for "decoder.layers.rest" without a number: the first axis counts layers.

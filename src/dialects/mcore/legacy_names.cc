@@ -35,10 +35,30 @@ std::string RankDirName(int tensor_rank, int stage, int stages, int expert_rank,
 }
 
 std::string ModuleName(std::string_view model_key, std::int64_t local_layer, LayerSpec spec) {
+  const std::string_view inner = WithinLanguageModel(model_key);
+  if (inner.size() != model_key.size()) {
+    return std::string(model_key.substr(0, model_key.size() - inner.size())) + ModuleName(inner, local_layer, spec);
+  }
   if (!model_key.starts_with(kLayersPrefix)) return std::string(model_key);
   std::string_view rest = model_key.substr(kLayersPrefix.size());
   if (LayerNumber(model_key)) rest = rest.substr(rest.find('.') + 1);
   return fmt::format("{}{}.{}", kLayersPrefix, local_layer, spec == LayerSpec::kLocal ? WithOwnLatentNorms(WithOwnNorms(rest)) : std::string(rest));
+}
+
+std::string MtpModuleName(std::string_view model_key, LayerSpec spec) {
+  constexpr std::string_view kInner = ".transformer_layer.";
+  const std::size_t at = model_key.find(kInner);
+  if (at == std::string_view::npos) return std::string(model_key);
+  const std::string_view rest = model_key.substr(at + kInner.size());
+  return fmt::format("{}.mtp_model_layer.{}", model_key.substr(0, at), spec == LayerSpec::kLocal ? WithOwnLatentNorms(WithOwnNorms(rest)) : std::string(rest));
+}
+
+std::string TowerModuleName(std::string_view model_key, std::int64_t block) {
+  for (const std::string_view list : {std::string_view(".layers."), std::string_view(".deepstack_merger_list.")}) {
+    const std::size_t at = model_key.find(list);
+    if (at != std::string_view::npos) return fmt::format("{}{}.{}", model_key.substr(0, at + list.size()), block, model_key.substr(at + list.size()));
+  }
+  return std::string(model_key);
 }
 
 bool IsOfExperts(std::string_view model_key) { return model_key.find(kOfExperts) != std::string_view::npos; }

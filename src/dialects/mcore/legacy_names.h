@@ -24,6 +24,13 @@ namespace crossdock::dialects::mcore {
 /// "decoder.layers.mlp.x" or "decoder.layers.7.mlp.x" as a module of the chunk calls it: "decoder.layers.<local>.mlp.x".
 [[nodiscard]] std::string ModuleName(std::string_view model_key, std::int64_t local_layer, LayerSpec spec);
 
+/// "mtp.layers.0.transformer_layer.mlp.x" as its module is called since 0.17: "mtp.layers.0.mtp_model_layer.mlp.x".
+inline constexpr std::string_view kMtpPrefix = "mtp.";
+[[nodiscard]] std::string MtpModuleName(std::string_view model_key, LayerSpec spec);
+
+/// One block of a stack in a tower: "vision_model.decoder.layers.mlp.x" -> "vision_model.decoder.layers.<block>.mlp.x".
+[[nodiscard]] std::string TowerModuleName(std::string_view model_key, std::int64_t block);
+
 /// Whether a key is that of all experts of a layer, which a module holds one by one.
 [[nodiscard]] bool IsOfExperts(std::string_view model_key);
 

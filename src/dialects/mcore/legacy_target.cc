@@ -103,7 +103,7 @@ class Converter {
       }
     }
     for (const auto& [key, source] : sources_) {
-      if (IsVision(key) || WithinLanguageModel(key) != key) {
+      if (!only_ && (IsVision(key) || WithinLanguageModel(key) != key)) {
         return MakeError(ErrorCode::kUnsupported, "this version writes no legacy form of a model with a vision tower").WithTensor(key).WithHint("write `--to megatron`");
       }
       CROSSDOCK_RETURN_IF_ERROR(CheckSource(key, source));
@@ -175,29 +175,56 @@ class Converter {
         byname.emplace(parameter.name, std::move(parameter));
       };
       for (const auto& [key, source] : sources_) {
-        if (HasLayerAxis(key)) {
+        if (IsVision(key)) {
+          if (part.embedding) AddTower(key, source, add);
+        } else if (HasLayerAxis(key)) {
           for (std::int64_t i = 0; i < part.count; ++i) {
             CROSSDOCK_RETURN_IF_ERROR(AddLayers({ModuleName(key, i, spec_), &source, {part.first + i, -1}, 0}, add));
           }
         } else if (const std::optional<std::int64_t> layer = LayerNumber(key)) {
           if (*layer < part.first || *layer >= part.first + part.count) continue;
           CROSSDOCK_RETURN_IF_ERROR(AddLayers({ModuleName(key, *layer - part.first, spec_), &source, {}, 0}, add));
-        } else if (key.starts_with("embedding.") ? part.embedding : part.head) {
+        } else if (only_ && key.starts_with(kMtpPrefix)) {
+          if (part.head) CROSSDOCK_RETURN_IF_ERROR(AddLayers({MtpModuleName(key, spec_), &source, {}, 0}, add));
+        } else if (WithinLanguageModel(key).starts_with("embedding.") ? part.embedding || (only_ && part.head && PredictsTokens()) : part.head) {
           add({key, &source, {}, 0});
         }
       }
       // The head of a tied model is the embedding; where another chunk holds that, it has a copy.
-      const auto embedding = sources_.find(std::string(kEmbeddingKey));
-      if (tied_ && part.head && !part.embedding && embedding != sources_.end() && !sources_.contains(std::string(kHeadKey))) {
-        add({std::string(kHeadKey), &embedding->second, {}, 0});
+      for (const char* prefix : {"", "language_model.", "foundation_model."}) {
+        const std::string head = prefix + std::string(kHeadKey);
+        const auto embedding = sources_.find(prefix + std::string(kEmbeddingKey));
+        if (tied_ && part.head && !part.embedding && embedding != sources_.end() && !sources_.contains(head)) add({head, &embedding->second, {}, 0});
       }
-      Result<std::vector<std::string>> ordered = InRegistrationOrder(std::move(names), spec_);
-      if (!ordered) return std::move(std::move(ordered).error()).WithHint("`--to megatron` holds tensors of every name");
-      names = *std::move(ordered);
+      if (!only_) {  // tensors in memory have no order
+        Result<std::vector<std::string>> ordered = InRegistrationOrder(std::move(names), spec_);
+        if (!ordered) return std::move(std::move(ordered).error()).WithHint("`--to megatron` holds tensors of every name");
+        names = *std::move(ordered);
+      }
       for (const std::string& name : names) chunk.parameters.push_back(byname.at(name));
       out.push_back(std::move(chunk));
     }
     return out;
+  }
+
+  /// A tower stands whole on the first stage.
+  template <typename Add>
+  void AddTower(const std::string& key, const Source& source, const Add& add) const {
+    const std::int64_t blocks = IsStackOfTower(key) && !EntryAt(source.param).shape.empty() ? EntryAt(source.param).shape[0] : 0;
+    for (std::int64_t block = 0; block < blocks; ++block) add({TowerModuleName(key, block), &source, {block, -1}, 0});
+    if (blocks == 0) add({key, &source, {}, 0});
+  }
+
+  /// The rank that holds this one's part: a tower's parts go to the decoder's ranks in turn; what repeats the embedding is cut as that is.
+  [[nodiscard]] int TensorRankOf(const std::string& key) const {
+    const bool tower = IsVision(key) && !key.starts_with("encoder_model.text_encoder.");
+    return tower ? rank_.tensor % layout_.tower_tp() : rank_.tensor;
+  }
+
+  /// Layers of multi-token prediction stand with the head and have the embedding beside them.
+  [[nodiscard]] bool PredictsTokens() const {
+    const auto first = sources_.lower_bound(std::string(kMtpPrefix));
+    return first != sources_.end() && first->first.starts_with(kMtpPrefix);
   }
 
   /// A layer's parameter, or those of a rank's experts that it stands for.
@@ -382,7 +409,7 @@ class Converter {
 
   Result<LegacyShard> Shard(const LocalParameter& parameter, std::int32_t index) {
     const Entry& entry = EntryAt(index);
-    int rank = rank_.tensor, first = 0;
+    int rank = TensorRankOf(entry.name), first = 0;
     LegacyPart part = parameter.part;
     if (part.expert >= 0) {
       part.expert += rank_.expert * parameter.experts;

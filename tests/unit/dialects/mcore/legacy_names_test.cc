@@ -54,6 +54,22 @@ TEST(LegacyNames, ExpertsAreCountedWithinTheirRank) {
   EXPECT_FALSE(GroupsExperts(args));
 }
 
+TEST(LegacyNames, LayersOfPredictionAreCalledByTheirModule) {
+  const std::string_view key = "mtp.layers.1.transformer_layer.mlp.linear_fc1.layer_norm_weight";
+  EXPECT_EQ(MtpModuleName(key, LayerSpec::kTransformerEngine), "mtp.layers.1.mtp_model_layer.mlp.linear_fc1.layer_norm_weight");
+  EXPECT_EQ(MtpModuleName(key, LayerSpec::kLocal), "mtp.layers.1.mtp_model_layer.pre_mlp_layernorm.weight");
+  EXPECT_EQ(MtpModuleName("mtp.layers.0.eh_proj.weight", LayerSpec::kLocal), "mtp.layers.0.eh_proj.weight");
+  const std::string experts = MtpModuleName("mtp.layers.0.transformer_layer.mlp.experts.experts.linear_fc1.weight", LayerSpec::kTransformerEngine);
+  EXPECT_EQ(ExpertName(experts, 3, true), "mtp.layers.0.mtp_model_layer.mlp.experts.linear_fc1.weight3");
+}
+
+TEST(LegacyNames, LargerModelsKeepTheirPrefixesAndTowersCountTheirBlocks) {
+  EXPECT_EQ(ModuleName("language_model.decoder.layers.mlp.linear_fc2.weight", 3, LayerSpec::kTransformerEngine), "language_model.decoder.layers.3.mlp.linear_fc2.weight");
+  EXPECT_EQ(ModuleName("foundation_model.decoder.layers.7.mlp.linear_fc2.weight", 1, LayerSpec::kTransformerEngine), "foundation_model.decoder.layers.1.mlp.linear_fc2.weight");
+  EXPECT_EQ(TowerModuleName("vision_model.decoder.layers.mlp.linear_fc1.bias", 2), "vision_model.decoder.layers.2.mlp.linear_fc1.bias");
+  EXPECT_EQ(TowerModuleName("vision_model.decoder.deepstack_merger_list.linear_fc1.bias", 0), "vision_model.decoder.deepstack_merger_list.0.linear_fc1.bias");
+}
+
 TEST(LegacyNames, AGroupedModuleHasOneExtraState) {
   const std::string layer = "decoder.layers.0.mlp.";
   EXPECT_THAT(Names(WithExtraStates({layer + "router.weight", layer + "router.expert_bias", layer + "experts.linear_fc1.weight0", layer + "experts.linear_fc1.weight1",

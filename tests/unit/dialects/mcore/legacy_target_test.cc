@@ -76,6 +76,39 @@ TEST(LegacyTarget, TheLastStageOfATiedModelHasACopy) {
   EXPECT_EQ(two.catalog.objects.at("mp_rank_00_001/model_optim_rng.pt").FindPath("optimizer.fp32_from_fp16_params")->as_sequence()->at(0).as_sequence()->size(), 9U);
 }
 
+/// A file cannot hold them, for nobody has told the order of their registration; memory has none.
+TEST(LegacyTarget, OneRankHoldsLayersOfPredictionWithAnEmbeddingBesideThem) {
+  Value config = TinyConfig("glm4_moe", 3);
+  for (const auto& [key, value] : {std::pair{"n_routed_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 8}, {"n_shared_experts", 1}, {"first_k_dense_replace", 1},
+                                   {"num_nextn_predict_layers", 1}, {"n_group", 1}, {"topk_group", 1}}) {
+    config.Set(key, Value(std::int64_t{value}));
+  }
+  config.Set("norm_topk_prob", Value(true));
+  config.Set("use_qk_norm", Value(true));
+  config.Set("attention_bias", Value(true));
+  config.Set("routed_scaling_factor", Value(1.0));
+  ASSERT_OK_AND_ASSIGN(const HubState hub, HfHub("glm4_moe", config, false));
+  TargetOptions options;
+  options.layout.tp = 2;
+  options.layout.pp = 2;
+  options.layout.ep = 2;
+  options.layout.etp = 1;
+  options.layout.first_stage_layers = 2;
+  ASSERT_OK_AND_ASSIGN(TargetState global, WriteHub(hub, options));
+  EXPECT_THAT(ToLegacy(global, options.layout, false), IsError(ErrorCode::kUnsupported, HasSubstr("order of registration")));
+  ASSERT_OK_AND_ASSIGN(const TargetState first, ToLegacy(global, options.layout, false, LegacyRankPlace{1, 0, 1, 0}));
+  ASSERT_OK_AND_ASSIGN(const TargetState last, ToLegacy(global, options.layout, false, LegacyRankPlace{1, 1, 1, 0}));
+  const std::string at = "mp_rank_01_001_001/model_optim_rng.pt#model/";
+  for (const char* name : {"mtp.layers.0.eh_proj.weight", "mtp.layers.0.enorm.weight", "mtp.layers.0.mtp_model_layer.self_attention.linear_qkv.weight",
+                           "mtp.layers.0.mtp_model_layer.mlp.experts.linear_fc1.weight1", "embedding.word_embeddings.weight", "output_layer.weight", "decoder.layers.0.mlp.router.weight"}) {
+    EXPECT_TRUE(Has(last, at + name)) << name;
+  }
+  EXPECT_FALSE(Has(last, at + "mtp.layers.0.mtp_model_layer.mlp.experts.linear_fc1.weight2")) << "a rank has half of four";
+  EXPECT_TRUE(std::ranges::none_of(first.catalog.entries, [](const Entry& entry) { return entry.name.find("mtp.") != std::string::npos; }));
+  const Entry& proj = last.catalog.entries[static_cast<std::size_t>(last.catalog.Find(at + "mtp.layers.0.eh_proj.weight"))];
+  EXPECT_EQ(proj.shape, (Shape{8, 32}));   // half of the rows
+}
+
 TEST(LegacyTarget, VirtualStagesAreModelsOfTheirOwn) {
   TargetOptions options;
   options.layout.pp = 2;

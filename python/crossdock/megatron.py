@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints in and out of Megatron-Core models that live under `parallel_state`. Imports megatron.core and torch only when called."""
+
+import re
+
+from ._layout import Layout, RankPlace
+from ._live import _size, load_plan
+from .errors import UsageError
+
+
+def _unwrapped(model):
+    """The GPTModel within wrappers such as DistributedDataParallel and Float16Module."""
+    while hasattr(model, "module"):
+        model = model.module
+    return model
+
+
+def chunks_of(model):
+    """The model chunks of this rank: `model` is one, or the list of them that virtual stages have."""
+    return [_unwrapped(chunk) for chunk in (model if isinstance(model, (list, tuple)) else [model])]
+
+
+def tensors_of(chunks):
+    """Name -> tensor of all parameters and stored buffers of this rank, under the names that `crossdock.load_plan` gives them."""
+    found = {}
+    for index, chunk in enumerate(chunks):
+        prefix = f"model{index}." if len(chunks) > 1 else ""
+        for name, tensor in chunk.state_dict(keep_vars=True).items():
+            if hasattr(tensor, "data_ptr") and not name.endswith("_extra_state"):
+                if name.startswith("mtp.layers."):   # what Megatron-Core called them until 0.16
+                    name = name.replace(".transformer_layer.", ".mtp_model_layer.", 1)
+                found[prefix + name] = tensor.detach()
+    return found
+
+
+def layout_of(chunks):
+    """The Layout and RankPlace of this rank, from `parallel_state` and the model's config."""
+    from megatron.core import parallel_state
+
+    config = chunks[0].config
+    cells = getattr(config, "pipeline_model_parallel_layout", None)
+    if cells is not None and not isinstance(cells, str):
+        cells = _cells(getattr(cells, "input_data", cells))
+    layout = Layout(
+        tp=parallel_state.get_tensor_model_parallel_world_size(),
+        pp=parallel_state.get_pipeline_model_parallel_world_size(),
+        ep=parallel_state.get_expert_model_parallel_world_size(),
+        etp=parallel_state.get_expert_tensor_parallel_world_size(),
+        vpp=1 if cells else len(chunks),
+        first_stage_layers=getattr(config, "num_layers_in_first_pipeline_stage", None),
+        last_stage_layers=getattr(config, "num_layers_in_last_pipeline_stage", None),
+        pipeline_layout=cells,
+        account_for_embedding=bool(getattr(config, "account_for_embedding_in_pipeline_split", False)),
+        account_for_loss=bool(getattr(config, "account_for_loss_in_pipeline_split", False)),
+    )
+    place = RankPlace(
+        parallel_state.get_tensor_model_parallel_rank(),
+        parallel_state.get_pipeline_model_parallel_rank(),
+        parallel_state.get_expert_model_parallel_rank(),
+        parallel_state.get_expert_tensor_parallel_rank(),
+    )
+    return layout, place
+
+
+_LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
+
+
+def _cells(layout):
+    """Megatron's string for a layout that was given as a string or as lists of layer types."""
+    if isinstance(layout, str):
+        return layout
+    return "|".join("".join(_LETTERS[getattr(cell, "name", str(cell)).strip().lower()] for cell in stage) for stage in layout)
+
+
+def spelling_of(names):
+    """How the modules are called: keywords of `crossdock.load_plan`."""
+    fused = any("layer_norm_weight" in name for name in names)
+    return {
+        "consumer": "loongforge" if any(name.startswith(("foundation_model.", "encoder_model.")) for name in names) else None,
+        "local_layers": not fused and any(name.endswith("input_layernorm.weight") for name in names),
+        "grouped_experts": not any(".local_experts." in name for name in names),
+    }
+
+
+def _padded_vocabulary(tensors, tp):
+    for name, tensor in tensors.items():
+        if re.fullmatch(r"(model\d+\.)?(language_model\.|foundation_model\.)?(embedding\.word_embeddings|output_layer)\.weight", name):
+            return tensor.shape[0] * tp
+    return None
+
+
+def load_hf(model, path, *, optimizer=None, cast=True, threads=0, memory="512MiB", progress=None, **options):
+    """Fills a Megatron-Core model with the weights of the checkpoint at `path`; returns a crossdock.ReadReport.
+
+    model: this rank's GPTModel, wrapped or not, or the list of its model chunks under virtual pipeline stages. Layout, rank, spelling of the
+    modules and padding of the vocabulary are taken from the model, its config and `parallel_state`. path: a Hugging Face directory, or
+    any other checkpoint that crossdock reads. Every rank calls it; there is no communication. Every parameter and stored buffer must be in
+    the checkpoint and nothing else, or UsageError names all that differs.
+    optimizer: its main parameters are made anew from the model's (`reload_model_params`). cast: values are cast to the model's dtypes; else
+    another dtype is an error. threads, memory, progress: as of LoadPlan.read_into. options: further ones of `crossdock.load_plan`.
+    Parameters on a GPU are filled over pinned memory of `memory` bytes at a time, or of the largest of them.
+    """
+    chunks = chunks_of(model)
+    tensors = tensors_of(chunks)
+    layout, place = layout_of(chunks)
+    config = chunks[0].config
+    options = {**spelling_of(tensors), "mtp": "keep" if getattr(config, "mtp_num_layers", None) else "drop", **options}
+    if options.get("vocab_divisor") is None and options.get("padded_vocab") is None:
+        options["padded_vocab"] = _padded_vocabulary(tensors, layout.tp)
+    plan = load_plan(path, layout, place, progress=progress, **options)
+    how = {"threads": threads, "memory": memory, "cast": cast, "progress": progress}
+    if all(tensor.device.type == "cpu" for tensor in tensors.values()):
+        report = plan.read_into(tensors, **how)
+    else:
+        report = _over_pinned(plan, tensors, how)
+    if optimizer is not None:
+        optimizer.reload_model_params()
+    return report
+
+
+def _over_pinned(plan, tensors, how):
+    import torch
+
+    differing = sorted(plan.tensors.keys() ^ tensors.keys())
+    differing += [name for name in tensors.keys() & plan.tensors.keys() if tuple(tensors[name].shape) != plan.tensors[name].shape]
+    if differing:
+        message = f"{len(differing)} tensors of the model and of the checkpoint differ in name or shape"
+        raise UsageError(f"{message}: {', '.join(differing[:8])}", message=message, tensor=differing[0])
+    reports, most = [], _size(how["memory"])
+    waiting = list(tensors)
+    while waiting:
+        batch, size = {}, 0
+        while waiting:
+            tensor = tensors[waiting[0]]
+            size += tensor.numel() * tensor.element_size()
+            if batch and size > most:
+                break
+            batch[waiting.pop(0)] = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=torch.cuda.is_available())
+        reports.append(plan.read_into(batch, strict=False, **how))
+        with torch.no_grad():
+            for name, staged in batch.items():
+                tensors[name].copy_(staged)
+    totals = [sum(column) for column in zip(*reports)]
+    return type(reports[0])(*totals[:3], max(report.peak_buffer_bytes for report in reports))

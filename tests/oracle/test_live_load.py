@@ -1,0 +1,140 @@
+"""Real Megatron-Core ranks on gloo load a Hugging Face directory through crossdock.megatron.load_hf; judge: a second model of every
+rank, filled piece by piece from the reference through Megatron-Core's own sharding. Ranks by Megatron-Core's own generator."""
+import itertools
+import math
+
+import tool
+
+crossdock = tool.package()
+
+import pytest
+import torch
+
+import mcore_env as env
+import mcore_load
+import mcore_write
+import models
+from megatron.core.parallel_state import RankGenerator
+
+
+def build(config, layout, local, dtype):
+    if layout.vpp:
+        return env.build_chunks(config, layout, dtype)
+    return [env.build_model(config, layout, dtype, local=local, own_names=local)]
+
+
+def load_rank(rank, path, config, parameters, layout, local, dtype):
+    """(problems, tensors compared, bytes read, bytes held) of one rank: what load_hf fills against what the reference sets."""
+    import crossdock.megatron
+    env.initialize(layout)
+    chunks, reference = build(config, layout, local, dtype), build(config, layout, local, dtype)
+    with torch.no_grad():
+        for chunk in chunks:
+            for parameter in chunk.parameters():
+                parameter.fill_(3.0)
+    for chunk in reference:
+        mcore_write.fill_model(chunk, config, parameters, layout, pad=0.0)
+    held, expected = crossdock.megatron.tensors_of(chunks), crossdock.megatron.tensors_of(reference)
+    report = crossdock.megatron.load_hf(chunks if layout.vpp else chunks[0], path, threads=1, cast=dtype != torch.bfloat16)
+    problems = [] if held.keys() == expected.keys() else ["other names"]
+    found, place = crossdock.megatron.layout_of(chunks)
+    found.world_size = layout.world
+    if found.place(rank) != place:
+        problems.append(f"{found} puts rank {rank} at {found.place(rank)}, parallel_state at {place}")
+    for name, tensor in held.items():   # taken before: the parameters themselves are filled
+        mcore_load._compare(problems, name, tensor, expected[name])
+    return problems, len(held), report.bytes_read, sum(tensor.numel() * tensor.element_size() for tensor in held.values())
+
+
+def check(workshop, case, layout, local=False, dtype=torch.bfloat16):
+    directory, config, tensors = workshop.hf(case)
+    config, parameters = models.parameters(case)
+    total = 0
+    for rank, (problems, count, read, held) in enumerate(env.run_ranks(layout.world, load_rank, directory, config, parameters, layout, local, dtype)):
+        assert not problems, f"{case} {layout}, rank {rank}: " + "; ".join(problems[:6])
+        assert count, f"{case} {layout}, rank {rank}: nothing was compared"
+        if dtype == torch.bfloat16:
+            assert read <= 1.02 * held, f"{case} {layout}, rank {rank}: {read} bytes were read for {held}"
+        total += count
+    return total
+
+
+CELLS = [
+    ("qwen3", env.Layout(tp=2, pp=2), False),
+    ("qwen3", env.Layout(tp=2), True),
+    ("qwen3", env.Layout(pp=2, vpp=2), False),
+    ("qwen3", env.Layout(tp=2, pp=2, vpp=2, cells="Et||t*2|tL"), False),
+    ("qwen3_moe", env.Layout(dp=2, ep=2), True),
+    ("qwen3_moe", env.Layout(tp=2, pp=2, ep=2, etp=1, first=3), False),
+]
+
+
+@pytest.mark.parametrize("case,layout,local", CELLS, ids=[f"{case}-{layout}{'-local' if local else ''}" for case, layout, local in CELLS])
+def test_every_rank_holds_its_own_part(workshop, case, layout, local):
+    check(workshop, case, layout, local)
+
+
+def test_values_are_cast_to_what_the_model_holds(workshop):
+    check(workshop, "qwen3", env.Layout(tp=2), dtype=torch.float32)
+
+
+def test_what_does_not_fit_the_model_is_told_before_anything_is_touched(workshop):
+    directory, config, _ = workshop.hf("qwen3")
+    env.run_ranks(1, _refusals, directory, config)
+
+
+def _refusals(rank, directory, config):
+    import crossdock.megatron
+    layout = env.Layout()
+    env.initialize(layout)
+    model = env.build_model(config | {"num_hidden_layers": config["num_hidden_layers"] + 1}, layout)
+    before = {name: tensor.clone() for name, tensor in crossdock.megatron.tensors_of([model]).items()}
+    with pytest.raises(crossdock.UsageError, match=f"decoder.layers.{config['num_hidden_layers']}"):
+        crossdock.megatron.load_hf(model, directory, threads=1)
+    assert all(torch.equal(before[name], tensor) for name, tensor in crossdock.megatron.tensors_of([model]).items())
+    model = env.build_model(config, layout, torch.float32)
+    with pytest.raises(crossdock.UsageError, match="F32 where BF16 is expected"):
+        crossdock.megatron.load_hf(model, directory, threads=1, cast=False)
+
+
+def test_ranks_are_counted_as_megatron_counts_them():
+    """Every combination of sizes up to 64 ranks, against the generator that initialize_model_parallel makes its groups with."""
+    tried = 0
+    for tp, cp, pp, ep, etp, copies in itertools.product((1, 2, 3, 4), (1, 2), (1, 2, 3), (1, 2, 4), (1, 2, 4), (1, 2)):
+        stage = math.lcm(tp * cp, ep * etp) * copies
+        world = stage * pp
+        if world > 64:
+            continue
+        dense = RankGenerator(tp=tp, ep=1, dp=stage // (tp * cp), pp=pp, cp=cp, order="tp-cp-ep-dp-pp")
+        experts = RankGenerator(tp=etp, ep=ep, dp=stage // (ep * etp), pp=pp, cp=1, order="tp-cp-ep-dp-pp")
+        coordinate = {name: {rank: group.index(rank) for group in generator.get_ranks(token) for rank in group}
+                      for name, generator, token in (("tensor", dense, "tp"), ("stage", dense, "pp"), ("expert", experts, "ep"), ("within", experts, "tp"))}
+        layout = crossdock.Layout(tp=tp, pp=pp, ep=ep, etp=etp, cp=cp, world_size=world)
+        for rank in range(world):
+            assert layout.place(rank) == tuple(coordinate[name][rank] for name in ("tensor", "stage", "expert", "within")), f"{layout}, rank {rank}"
+        tried += 1
+    assert tried > 100
+
+
+def test_torch_tensors_of_every_kind(workshop):
+    directory, config, _ = workshop.hf("qwen3")
+    plan = crossdock.load_plan(directory)
+    name, info = next((name, info) for name, info in plan.tensors.items() if len(info.shape) == 2)
+    tensors = {other: torch.empty(one.shape, dtype=torch.bfloat16) for other, one in plan.tensors.items()}
+    plan.read_into(tensors, threads=1)
+    expected = tensors[name]
+    parameter = torch.nn.Parameter(torch.zeros(info.shape, dtype=torch.bfloat16))
+    plan.read_into({name: parameter}, strict=False)
+    assert torch.equal(parameter, expected)
+    version = torch.zeros(info.shape, dtype=torch.float16)
+    with pytest.raises(crossdock.UsageError, match="F16 where BF16 is expected"):
+        plan.read_into({name: version}, strict=False)
+    plan.read_into({name: version}, strict=False, cast=True)
+    assert torch.equal(version, expected.to(torch.float16))
+    turned = torch.zeros(tuple(reversed(info.shape)), dtype=torch.bfloat16).t()
+    with pytest.raises(crossdock.UsageError, match="without gaps"):
+        plan.read_into({name: turned}, strict=False)
+    with pytest.raises(crossdock.UsageError, match="lies on meta"):
+        plan.read_into({name: torch.empty(info.shape, dtype=torch.bfloat16, device="meta")}, strict=False)
+    with pytest.raises(crossdock.UsageError, match="F8_E4M3 where BF16 is expected"):
+        plan.read_into({name: torch.empty(info.shape, dtype=torch.float8_e4m3fn)}, strict=False)
