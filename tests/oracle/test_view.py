@@ -1,16 +1,10 @@
 """`crossdock.open` beside safetensors.safe_open on what transformers saved, and on what Megatron's own save_checkpoint wrote."""
-import os
-import sys
-
 import pytest
 
 import tool
 
 tool.require()
-# The package as ./test.sh installed it (scripts/python_wheel.sh), named by CROSSDOCK_SITE.
-if os.environ.get("CROSSDOCK_SITE"):
-    sys.path.append(os.environ["CROSSDOCK_SITE"])
-crossdock = pytest.importorskip("crossdock", reason="CROSSDOCK_SITE names no folder with the package")
+crossdock = tool.package()
 
 import torch
 from safetensors import safe_open
