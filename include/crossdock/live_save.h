@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,6 +44,9 @@ struct ExportOptions {
   bool grouped_experts = true;
   std::optional<std::int64_t> vocab_divisor, padded_vocab;
   std::vector<std::pair<std::string, std::string>> set_args;
+  /// Arguments of the run, by Megatron's names, each a JSON value: what convert would find in the run's checkpoint and carry into config.json
+  /// (`moe_aux_loss_coeff`). Where they are not given the reference's values stay. kUsage for what is no JSON.
+  std::vector<std::pair<std::string, std::string>> run_args;
   std::vector<std::string> allow;
   std::int64_t memory = std::int64_t{512} << 20U;             ///< bytes for buffers of this rank, beside a snapshot
   int threads = 0;                                            ///< 0: min(cores, 8)
@@ -66,14 +70,15 @@ class ExportJob {
   virtual ~ExportJob() = default;
   [[nodiscard]] virtual bool Done() const = 0;
   /// Waits for the end; the same answer each time. kIo when it is not there after so many seconds; negative: waits for ever.
-  [[nodiscard]] virtual Result<ExportReport> Wait(double seconds = -1) = 0;
+  /// kCancelled when `stop` ends the waiting; the save goes on.
+  [[nodiscard]] virtual Result<ExportReport> Wait(double seconds = -1, std::stop_token stop = {}) = 0;
 };
 
 class Exporter {
  public:
   virtual ~Exporter() = default;  ///< waits for a job that still runs
   /// Looks at the options alone; no collective step.
-  [[nodiscard]] static Result<std::unique_ptr<Exporter>> Make(const ExportOptions& options, std::shared_ptr<Comm> comm, const Hooks& hooks = {});
+  [[nodiscard]] static Result<std::unique_ptr<Exporter>> Make(const ExportOptions& options, std::shared_ptr<Comm> comm);
 
   /// Collective. All that can be known before there are tensors: the reference, the plan and that all ranks make the same one, room for it,
   /// and that all ranks see the same directory.
@@ -84,11 +89,14 @@ class Exporter {
 
   /// Collective. Begins when an earlier job has ended. Returns when the caller may change its tensors: committed, or with `snapshot`
   /// copied. The tensors must be this rank's, all of them; kUsage names what is missing or has another shape. An error of an earlier job
-  /// is that job's.
-  [[nodiscard]] virtual Result<std::shared_ptr<ExportJob>> Save(std::int64_t step, std::span<const LiveBuffer> tensors) = 0;
+  /// is that job's. With `snapshot` hooks are called, and heeded, after Save has returned.
+  [[nodiscard]] virtual Result<std::shared_ptr<ExportJob>> Save(std::int64_t step, std::span<const LiveBuffer> tensors, const Hooks& hooks = {}) = 0;
+
+  /// Collective, in the place of Save on a rank that cannot hand over its tensors: all ranks get this error.
+  [[nodiscard]] virtual Status Refuse(std::int64_t step, const Error& why) = 0;
 
   /// Waits for the job that still runs; its error is returned here too. kIo when it is not there after so many seconds.
-  [[nodiscard]] virtual Status Flush(double seconds = 1800) = 0;
+  [[nodiscard]] virtual Status Flush(double seconds = 1800, std::stop_token stop = {}) = 0;
 };
 
 /// The directory that a template means for a step. kUsage for a field that is none.

@@ -8,4 +8,5 @@ NB_MODULE(_core, module) {
   crossdock::python::BindTensor(module);
   crossdock::python::BindView(module);
   crossdock::python::BindLive(module);
+  crossdock::python::BindSave(module);
 }

@@ -11,5 +11,6 @@ void BindCommands(nanobind::module_& module);
 void BindTensor(nanobind::module_& module);
 void BindView(nanobind::module_& module);
 void BindLive(nanobind::module_& module);
+void BindSave(nanobind::module_& module);
 
 }  // namespace crossdock::python

@@ -3,8 +3,8 @@
 
 The commands are functions: convert, plan, inspect, verify, roundtrip, manifest, quantize, families, resume_plan, watch, demo; each returns
 a Report. `open` shows a checkpoint of any format by its Hugging Face names and reads tensors lazily. Inside a training loop `load_plan` reads
-a rank's own part of a checkpoint into its tensors, `detect_resume` says which one, and crossdock.megatron does it for Megatron-Core
-models. Nothing but CPython is needed, and nothing else is imported. Errors: crossdock.Error and its subclasses.
+a rank's own part of a checkpoint into its tensors, `detect_resume` says which one, `Exporter` saves a Hugging Face directory, each rank
+its own part, and crossdock.megatron does both for Megatron-Core models. Nothing but CPython is needed, and nothing else is imported. Errors: crossdock.Error and its subclasses.
 """
 
 from . import _core
@@ -28,8 +28,16 @@ from .errors import (
 __version__ = _core.version().split()[-1]
 
 __all__ = [
-    "CancelledError", "CorruptError", "Error", "IncompleteError", "IoError", "Layout", "LoadPlan", "NoSpaceError", "RankPlace",
-    "ReadReport", "Report", "Resume", "Slice", "Tensor", "TensorInfo", "UnsafeError", "UnsupportedError", "UsageError", "View", "convert",
+    "CancelledError", "CorruptError", "Error", "ExportReport", "Exporter", "IncompleteError", "IoError", "Layout", "LoadPlan", "NoSpaceError",
+    "RankPlace", "ReadReport", "Report", "Resume", "Slice", "Tensor", "TensorInfo", "UnsafeError", "UnsupportedError", "UsageError", "View", "convert",
     "demo", "detect_resume", "families", "inspect", "load_plan", "manifest", "open", "plan", "quantize", "resume_plan", "roundtrip",
     "verify", "watch",
 ]  # fmt: skip
+
+
+def __getattr__(name):
+    if name in ("ExportReport", "Exporter"):   # logging and threads are imported by those who save
+        from . import _exporter
+
+        return getattr(_exporter, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -89,3 +89,61 @@ class LoadPlan:
     def read_into(
         self, addresses: list[_Address], threads: int, memory: int, strict: bool, cast: bool, progress: _Progress
     ) -> tuple[int, int, int, int]: ...
+
+class Comm:
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def allgather_bytes(self, bytes: bytes, /) -> list[bytes]: ...
+
+def file_comm(dir: str, rank: int, size: int, timeout: float) -> Comm: ...
+
+class Fp8Request:
+    strategy: Optional[str]
+    block: Optional[tuple[int, int]]
+    scale_fmt: Optional[str]
+    format: Optional[str]
+    arith: Optional[str]
+    skip: list[str]
+    only: list[str]
+    check_tp: Optional[int]
+    def __init__(self) -> None: ...
+
+class ExportOptions:
+    dst: str
+    overwrite: bool
+    reference: str
+    family: Optional[str]
+    rules: Optional[str]
+    layout: LayoutOptions
+    place: _Place
+    dtype: Optional[str]
+    keep_dtype: list[str]
+    fp8: Fp8Request
+    max_shard_bytes: int
+    mtp: str
+    local_layers: bool
+    grouped_experts: bool
+    vocab_divisor: Optional[int]
+    padded_vocab: Optional[int]
+    set_args: list[tuple[str, str]]
+    run_args: list[tuple[str, str]]
+    allow: list[str]
+    memory: int
+    threads: int
+    snapshot: bool
+    def __init__(self) -> None: ...
+
+class ExportJob:
+    def done(self) -> bool: ...
+    def wait(self, seconds: float) -> tuple[str, int, int, int, int, int, float]: ...
+
+class Exporter:
+    @staticmethod
+    def make(options: ExportOptions, comm: Optional[Any]) -> Exporter: ...
+    def validate(self) -> None: ...
+    def tensors(self) -> list[tuple[str, str, list[int]]]: ...
+    def save(self, step: int, addresses: list[_Address], progress: _Progress) -> ExportJob: ...
+    def refuse(self, step: int, why: str) -> None: ...
+    def flush(self, seconds: float) -> None: ...

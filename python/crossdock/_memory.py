@@ -115,7 +115,7 @@ def _of_any(name, tensor, writable):
     (address, size, dtype, device, shape, strides), read_only = found
     if device != _CPU:
         raise _on_device(name, "another device")
-    if read_only:
+    if read_only and writable:
         raise _refusal(UsageError, name, "the memory is read-only")
     if size and not _row_major(shape, strides, 1):
         raise _gaps(name)

@@ -142,3 +142,61 @@ def _over_pinned(plan, tensors, how):
                 tensors[name].copy_(staged)
     totals = [sum(column) for column in zip(*reports)]
     return type(reports[0])(*totals[:3], max(report.peak_buffer_bytes for report in reports))
+
+
+def _run_args():
+    """Megatron's arguments as far as they are plain values; empty where the program has none."""
+    try:
+        from megatron.training.global_vars import get_args
+
+        args = vars(get_args())
+    except (ImportError, AssertionError):
+        return {}
+
+    def plain(value):
+        return isinstance(value, (bool, int, float, str)) or isinstance(value, (list, tuple)) and all(map(plain, value))
+
+    return {name: value for name, value in args.items() if plain(value)}
+
+
+def exporter(model, dst=None, reference=None, *, comm=None, **options):
+    """A crossdock.Exporter for a Megatron-Core model. Collective.
+
+    model: as of load_hf; layout, rank, spelling of the modules, padding of the vocabulary and whether the model has layers of multi-token
+    prediction are taken from it. comm: as of crossdock.Exporter; None: a TorchComm of all ranks where torch.distributed runs. options: further ones
+    of crossdock.Exporter; run_args are Megatron's where get_args has them. Its `save` takes `host_tensors(model)`.
+    """
+    import torch.distributed
+
+    from ._exporter import Exporter
+    from .comm import TorchComm
+
+    chunks = chunks_of(model)
+    tensors = tensors_of(chunks)
+    layout, place = layout_of(chunks)
+    spelling = {name: value for name, value in spelling_of(tensors).items() if name in ("local_layers", "grouped_experts")}
+    options = {**spelling, "mtp": "keep" if getattr(chunks[0].config, "mtp_num_layers", None) else "none", **options}
+    if "run_args" not in options:
+        options["run_args"] = _run_args()
+    if comm is None and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+        comm = TorchComm()
+    if options.get("vocab_divisor") is None and options.get("padded_vocab") is None:
+        rows = _padded_vocabulary(tensors, layout.tp)
+        if comm is not None:   # a stage between the first and the last holds no vocabulary
+            rows = next((int(one) for one in comm.allgather_bytes(b"" if rows is None else str(rows).encode()) if one), None)
+        options["padded_vocab"] = rows
+    return Exporter(dst, reference, layout, place, comm=comm, **options)
+
+
+def host_tensors(model):
+    """Name -> tensor of all that this rank holds, in the CPU's memory: the model's own, or copies of those on a GPU."""
+    return {name: tensor if tensor.device.type == "cpu" else tensor.to("cpu") for name, tensor in tensors_of(chunks_of(model)).items()}
+
+
+def save_hf(model, dst, reference, step=0, **options):
+    """Saves a Megatron-Core model as a Hugging Face directory; returns a crossdock.ExportReport. Collective: every rank calls it.
+
+    model: as of load_hf. dst, reference, options: as of crossdock.Exporter; the directory is put in place when it returns. Who saves again and
+    again keeps an `exporter`, which plans once.
+    """
+    return exporter(model, dst, reference, **options).save(step, host_tensors(model), final=True).result()

@@ -11,6 +11,7 @@
 #include "convert/live_names.h"
 #include "convert/live_options.h"
 #include "convert/planned_shards.h"
+#include "dialects/mcore/common_state.h"
 #include "dialects/mcore/legacy_names.h"
 #include "formats/live/live.h"
 #include "formats/placed_reader.h"
@@ -59,6 +60,25 @@ ConvertOptions OutOfRun(const ExportOptions& options) {
   return out;
 }
 
+/// The arguments in every rank's file are the run's, where it says them.
+Status TakeArguments(const ExportOptions& options, Catalog* catalog) {
+  std::vector<std::pair<std::string, Value>> given;
+  for (const auto& [name, text] : options.run_args) {
+    Result<Value> value = ParseJson(text);
+    if (!value) return std::move(value).error().WithTensor(name).WithContext("reading the run's arguments");
+    given.emplace_back(name, *std::move(value));
+  }
+  if (given.empty()) return OkStatus();
+  for (auto& [file, object] : catalog->objects) {
+    const Value* args = object.Find("args");
+    if (args == nullptr || args->as_opaque() == nullptr || args->as_opaque()->state == nullptr) continue;
+    Value taken = *args->as_opaque()->state;
+    for (const auto& [name, value] : given) taken.Set(name, value);
+    object.Set("args", dialects::mcore::MakeNamespace(std::move(taken)));
+  }
+  return OkStatus();
+}
+
 /// What all ranks together hold, as the reader of legacy files would find it.
 Result<Catalog> CatalogOfRun(io::Storage& storage, const ExportOptions& options, const ExportTypes& types) {
   const ConvertOptions conversion = IntoRun(options);
@@ -70,6 +90,7 @@ Result<Catalog> CatalogOfRun(io::Storage& storage, const ExportOptions& options,
   Catalog catalog = std::move(state.catalog);
   catalog.side_files.clear();
   std::erase_if(catalog.objects, [](const auto& item) { return item.first.starts_with("hf/"); });
+  CROSSDOCK_RETURN_IF_ERROR(TakeArguments(options, &catalog));
   for (Entry& entry : catalog.entries) {
     const auto type = types.find(entry.name);
     if (type != types.end()) entry.dtype = type->second;

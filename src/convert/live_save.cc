@@ -9,12 +9,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <malloc.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <random>
 #include <thread>
 #include <utility>
@@ -41,6 +45,7 @@ using SaveClock = std::chrono::steady_clock;
 
 constexpr std::size_t kNamedTensors = 8;
 constexpr auto kSeenWithin = std::chrono::seconds(30);  ///< network file systems tell late what others made
+constexpr int kNiceness = 10;
 constexpr const char* kWordFile = ".crossdock-save";
 
 std::string RandomToken() {
@@ -111,7 +116,7 @@ struct SaveWork {
   Comm& comm;
   io::Storage& storage;
   const ExportOptions& options;
-  const Hooks& hooks;
+  Hooks hooks;
   ExportPlan& plan;
 };
 
@@ -128,8 +133,17 @@ class RankJob final : public ExportJob {
   [[nodiscard]] RunStorage& run() { return run_; }
   void Copied(std::int64_t bytes) { report_.copied_bytes = bytes; }
   void RunHere(const Status& before) { Finish(Outcome(before)); }
+  /// On a thread that gives way to the loop, as do those that it starts.
   void RunBeside(const Status& before) {
-    thread_ = std::thread([this, before] { Finish(Outcome(before)); });
+    thread_ = std::thread([this, before] {
+      (void)pthread_setname_np(pthread_self(), "crossdock-save");
+      (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNiceness);
+      try {
+        Finish(Outcome(before));
+      } catch (const std::bad_alloc&) {
+        Finish(MakeError(ErrorCode::kIo, "there is not enough memory for a save").WithPath(report_.path));
+      }
+    });
   }
 
   bool Done() const override {
@@ -137,12 +151,12 @@ class RankJob final : public ExportJob {
     return result_.has_value();
   }
 
-  Result<ExportReport> Wait(double seconds) override {
+  Result<ExportReport> Wait(double seconds, std::stop_token stop) override {
     std::unique_lock lock(mutex_);
     const auto ended = [this] { return result_.has_value(); };
-    if (seconds < 0) {
-      changed_.wait(lock, ended);
-    } else if (!changed_.wait_for(lock, std::chrono::duration<double>(seconds), ended)) {
+    const bool there = seconds < 0 ? changed_.wait(lock, stop, ended) : changed_.wait_for(lock, stop, std::chrono::duration<double>(seconds), ended);
+    if (!there && stop.stop_requested()) return MakeError(ErrorCode::kCancelled, "the waiting was interrupted, and the save goes on").WithPath(report_.path);
+    if (!there) {
       return MakeError(ErrorCode::kIo, "the save has not ended").WithPath(report_.path).WithExpected(fmt::format("its end within {} seconds", seconds)).WithFound("it is still at work");
     }
     return *result_;
@@ -285,14 +299,14 @@ class RankJob final : public ExportJob {
   ExportReport report_;
   std::thread thread_;
   mutable std::mutex mutex_;  ///< guards what follows
-  std::condition_variable changed_;
+  std::condition_variable_any changed_;
   std::optional<Result<ExportReport>> result_;
 };
 
 class RankExporter final : public Exporter {
  public:
-  RankExporter(ExportOptions options, std::shared_ptr<Comm> comm, Hooks hooks)
-      : options_(std::move(options)), comm_(std::move(comm)), hooks_(std::move(hooks)), storage_(io::MakeLocalStorage()) {}
+  RankExporter(ExportOptions options, std::shared_ptr<Comm> comm)
+      : options_(std::move(options)), comm_(std::move(comm)), storage_(io::MakeLocalStorage()) {}
   ~RankExporter() override { EndJob(); }
 
   Status Validate() override {
@@ -300,18 +314,25 @@ class RankExporter final : public Exporter {
     CROSSDOCK_RETURN_IF_ERROR(Plan());
     const Result<std::string> path = ExportPath(options_.dst, options_.overwrite, 0);
     CROSSDOCK_RETURN_IF_ERROR(AgreeOnSame(*comm_, "looking at the target", "the target", path));
+    CROSSDOCK_RETURN_IF_ERROR(AgreeOn(*comm_, "reserving memory for a snapshot", Reserve()));
     return CheckTogether(*path);
   }
 
   const std::vector<LiveTensor>& tensors() const override { return tensors_; }
 
-  Result<std::shared_ptr<ExportJob>> Save(std::int64_t step, std::span<const LiveBuffer> tensors) override {
+  Status Refuse(std::int64_t step, const Error& why) override {
+    EndJob();
+    if (plan_ == nullptr) CROSSDOCK_RETURN_IF_ERROR(Plan());
+    return TellTypes(ExportPath(options_.dst, options_.overwrite, step), why);
+  }
+
+  Result<std::shared_ptr<ExportJob>> Save(std::int64_t step, std::span<const LiveBuffer> tensors, const Hooks& hooks) override {
     EndJob();
     if (plan_ == nullptr) CROSSDOCK_RETURN_IF_ERROR(Plan());
     const Result<std::string> target = ExportPath(options_.dst, options_.overwrite, step);
     std::map<std::int32_t, const LiveBuffer*> given;
     CROSSDOCK_RETURN_IF_ERROR(TellTypes(target, Match(tensors, &given)));
-    auto job = std::make_shared<RankJob>(SaveWork{*comm_, *storage_, options_, hooks_, *plan_}, step, *target);
+    auto job = std::make_shared<RankJob>(SaveWork{*comm_, *storage_, options_, hooks, *plan_}, step, *target);
     const Status ready = HandOver(given, job.get());
     job_ = job;
     if (options_.snapshot) {
@@ -319,20 +340,20 @@ class RankExporter final : public Exporter {
       return std::shared_ptr<ExportJob>(job);
     }
     job->RunHere(ready);
-    CROSSDOCK_RETURN_IF_ERROR(job->Wait(-1));
+    CROSSDOCK_RETURN_IF_ERROR(job->Wait(-1, {}));
     return std::shared_ptr<ExportJob>(job);
   }
 
-  Status Flush(double seconds) override {
+  Status Flush(double seconds, std::stop_token stop) override {
     if (job_ == nullptr) return OkStatus();
-    CROSSDOCK_RETURN_IF_ERROR(job_->Wait(seconds));
+    CROSSDOCK_RETURN_IF_ERROR(job_->Wait(seconds, std::move(stop)));
     return OkStatus();
   }
 
  private:
   /// A job's error is told by that job.
   void EndJob() {
-    if (job_ != nullptr) (void)job_->Wait(-1);
+    if (job_ != nullptr) (void)job_->Wait(-1, {});
     job_.reset();
   }
 
@@ -457,12 +478,25 @@ class RankExporter final : public Exporter {
     return Plan();
   }
 
+  [[nodiscard]] std::int64_t SnapshotBytes() const {
+    const Catalog& catalog = plan_->source.reader->catalog();
+    std::int64_t bytes = 0;
+    for (const std::int32_t index : plan_->fed) bytes += RoundUp(catalog.entries[static_cast<std::size_t>(index)].chunks.front().bytes.length, 64);
+    return bytes;
+  }
+
+  /// So that the first snapshot takes no longer than the others.
+  Status Reserve() {
+    if (!options_.snapshot) return OkStatus();
+    CROSSDOCK_ASSIGN_OR_RETURN(std::byte * memory, snapshot_.Take(SnapshotBytes()));
+    std::memset(memory, 0, static_cast<std::size_t>(SnapshotBytes()));
+    return OkStatus();
+  }
+
   /// Gives the job the memory that it reads.
   Status HandOver(const std::map<std::int32_t, const LiveBuffer*>& given, RankJob* job) {
     const Catalog& catalog = plan_->source.reader->catalog();
-    const auto bytes_of = [&](std::int32_t index) { return catalog.entries[static_cast<std::size_t>(index)].chunks.front().bytes.length; };
-    std::int64_t bytes = 0;
-    for (const std::int32_t index : plan_->fed) bytes += RoundUp(bytes_of(index), 64);
+    const std::int64_t bytes = SnapshotBytes();
     std::byte* to = nullptr;
     if (options_.snapshot) {
       CROSSDOCK_ASSIGN_OR_RETURN(to, snapshot_.Take(bytes));
@@ -483,7 +517,6 @@ class RankExporter final : public Exporter {
 
   const ExportOptions options_;
   const std::shared_ptr<Comm> comm_;
-  const Hooks hooks_;
   const std::unique_ptr<io::Storage> storage_;
   std::vector<std::string> directories_;  ///< of all ranks, once they met
   ExportTypes types_;
@@ -545,9 +578,9 @@ Result<std::string> ExportPath(const std::string& dst, bool overwrite, std::int6
   return field || overwrite ? out : io::JoinPath(out, fmt::format("iter_{:07d}", step));
 }
 
-Result<std::unique_ptr<Exporter>> Exporter::Make(const ExportOptions& options, std::shared_ptr<Comm> comm, const Hooks& hooks) {
+Result<std::unique_ptr<Exporter>> Exporter::Make(const ExportOptions& options, std::shared_ptr<Comm> comm) {
   CROSSDOCK_RETURN_IF_ERROR(CheckOptions(options));
-  return std::unique_ptr<Exporter>(std::make_unique<RankExporter>(options, std::move(comm), hooks));
+  return std::unique_ptr<Exporter>(std::make_unique<RankExporter>(options, std::move(comm)));
 }
 
 }  // namespace crossdock

@@ -119,7 +119,7 @@ class LiveSaveTest : public ::testing::Test {
   }
 
   /// The run's own checkpoint, and what its ranks hold.
-  void StartRun(const LayoutOptions& layout, int world) {
+  void StartRun(const LayoutOptions& layout, int world, std::vector<std::pair<std::string, std::string>> set_args = {}) {
     layout_ = layout;
     layout_.given = true;
     tree_ = dir_ + "/tree";
@@ -129,9 +129,11 @@ class LiveSaveTest : public ::testing::Test {
     options.target = tree_;
     options.to = "megatron-legacy";
     options.layout = layout_;
+    options.set_args = std::move(set_args);
     ASSERT_THAT(Convert(options, {}), IsOk());
     const auto storage = io::MakeLocalStorage();
     ASSERT_OK_AND_ASSIGN(const formats::Found found, formats::Recognise(*storage, tree_, std::nullopt, std::nullopt));
+    fs::remove_all(found.path + "/hf");  // no trainer writes it
     ASSERT_OK_AND_ASSIGN(const auto reader, formats::Open(*storage, found));
     const Catalog& catalog = reader->catalog();
     ranks_.clear();
@@ -287,6 +289,18 @@ TEST_F(LiveSaveTest, TakesTheTypesThatTheRunHas) {
   SaveAndCompare(Keep);
 }
 
+/// What the run was told differently from the reference stands in its checkpoint's arguments, and comes with `run_args`.
+TEST_F(LiveSaveTest, TakesTheArgumentsOfTheRun) {
+  WriteReference(kMoe, "BF16", false);
+  StartRun(Layout(1, 1, 2), 2, {{"moe_router_topk", "3"}});
+  SaveAndCompare([](ExportOptions* options) { options->run_args = {{"moe_router_topk", "3"}}; });
+  EXPECT_THAT(Slurp(dir_ + "/online/step_007/config.json"), HasSubstr("\"num_experts_per_tok\": 3"));
+  ExportOptions broken = Options(0);
+  broken.run_args = {{"moe_router_topk", "three"}};
+  ASSERT_OK_AND_ASSIGN(const auto exporter, Exporter::Make(broken, MakeSoloComm()));
+  EXPECT_THAT(exporter->Validate(), IsError(ErrorCode::kCorrupt, HasSubstr("moe_router_topk")));
+}
+
 TEST_F(LiveSaveTest, NeedsNoWeightsOfTheReference) {
   WriteReference(kDense, "BF16", false);
   StartRun(Layout(2, 1), 2);
@@ -348,6 +362,11 @@ TEST_F(LiveSaveTest, AFailureOnOneRankIsTheSameOnAllAndTouchesNothing) {
     std::vector<LiveBuffer> other = buffers;
     if (rank == 0) other[0].shape.push_back(1);
     EXPECT_THAT(exporter->Save(2, other), IsError(ErrorCode::kUsage, AllOf(HasSubstr("of another shape"), HasSubstr("on rank 0"))));
+    if (rank == 1) {
+      EXPECT_THAT(exporter->Refuse(2, MakeError(ErrorCode::kIo, "the loop raised")), IsError(ErrorCode::kIo, HasSubstr("the loop raised")));
+    } else {
+      EXPECT_THAT(exporter->Save(2, buffers), IsError(ErrorCode::kIo, AllOf(HasSubstr("the loop raised"), HasSubstr("on rank 1"))));
+    }
     ASSERT_THAT(comm->Barrier(), IsOk());
     // Something that no save may remove lies where rank 0 makes its directory.
     if (rank == 0) {

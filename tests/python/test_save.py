@@ -1,0 +1,280 @@
+"""Online save from Python: ranks as threads and as processes that meet in a directory; hooks that work, raise and hang. What real models do
+stands in tests/oracle/test_live_save.py."""
+import json
+import logging
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy
+import pytest
+
+import crossdock
+from crossdock.comm import FileComm
+
+
+def tensors_of(reference, layout, rank):
+    """What a rank of the run holds: its part of the reference, in memory of its own."""
+    plan = crossdock.load_plan(reference, layout, rank)
+    held = {name: numpy.zeros(info.shape, numpy.uint16 if info.dtype == "BF16" else numpy.float32) for name, info in plan.tensors.items()}
+    given = {name: (array, plan.tensors[name].dtype) for name, array in held.items()}
+    plan.read_into(given, threads=1)
+    return given
+
+
+def tree(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(pathlib.Path(folder).rglob("*")) if path.is_file()}
+
+
+def as_ranks(count, body):
+    """Runs body(rank) in a thread each; the first exception is raised."""
+    failed = []
+
+    def run(rank):
+        try:
+            body(rank)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+@pytest.fixture(scope="module")
+def run(demo, tmp_path_factory):
+    """(reference, layout, tensors of each rank, the run's checkpoint as a legacy tree) of four ranks."""
+    folder = tmp_path_factory.mktemp("run")
+    layout = crossdock.Layout(tp=2, pp=2)
+    crossdock.convert(demo / "hf", folder / "tree", to="megatron-legacy", tp=2, pp=2)
+    return demo / "hf", layout, [tensors_of(demo / "hf", layout, rank) for rank in range(4)], folder / "tree"
+
+
+@pytest.mark.parametrize("dtype,fp8,words", [
+    ("keep", None, {}),
+    ("fp32", None, {"dtype": "fp32"}),
+    ("fp8", {"strategy": "block", "block": (16, 24), "scale_fmt": "ue8m0"}, {"fp8": "block", "fp8_block_size": (16, 24), "scale_fmt": "ue8m0"}),
+    ("fp8", {"strategy": "channel"}, {"fp8": "channel"}),
+    ("fp8", {"strategy": "tensor"}, {"fp8": "tensor"}),
+], ids=lambda value: str(value) if isinstance(value, str) else "")
+def test_ranks_write_what_convert_writes(run, tmp_path, dtype, fp8, words):
+    reference, layout, held, run_tree = run
+    crossdock.convert(run_tree, tmp_path / "offline", to="hf", hf_template=reference, **words)
+    jobs = {}
+
+    def save(rank):
+        exporter = crossdock.Exporter(tmp_path / "online" / "{rollout_id:03d}", reference, layout, rank, dtype=dtype, fp8=fp8, threads=1,
+                                      comm=FileComm(tmp_path / "meet", rank, 4), mode="snapshot" if rank % 2 == 0 and dtype == "keep" else "sync")
+        exporter.validate()
+        assert exporter.tensors.keys() == held[rank].keys()
+        jobs[rank] = exporter.save(5, held[rank], final=True)
+        report = jobs[rank].result()
+        assert report.path == str(tmp_path / "online" / "005") and report.step == 5 and jobs[rank].done()
+
+    as_ranks(4, save)
+    assert tree(tmp_path / "online" / "005") == tree(tmp_path / "offline")
+    assert os.listdir(tmp_path / "online") == ["005"]
+    reports = [job.result() for job in jobs.values()]
+    assert sum(report.own_bytes for report in reports) == reports[0].bytes
+
+
+def test_one_rank_needs_no_connection_and_the_default_place_is_replaced(demo, tmp_path):
+    held = tensors_of(demo / "hf", crossdock.Layout(), 0)
+    exporter = crossdock.Exporter(None, demo / "hf", save=tmp_path / "run", threads=1)
+    for step in (1, 2):
+        report = exporter.save(step, iter(held.items())).result()
+        assert report.path == str(tmp_path / "run" / "release_hf_weights")
+    assert os.listdir(tmp_path / "run") == ["release_hf_weights"]
+    exporter.flush()
+    second = crossdock.Exporter(tmp_path / "hf", demo / "hf", threads=1)
+    assert second.save(3, held).result().path == str(tmp_path / "hf" / "iter_0000003")
+
+
+HOOKS = """
+import time
+calls = []
+def good(args, hf_path, rollout_id, *, dtype, is_lora):
+    calls.append((args, hf_path, rollout_id, dtype, is_lora))
+def bad(args, hf_path, rollout_id, **more):
+    calls.append("bad")
+    raise ValueError("the hub is down")
+def slow(args, hf_path, rollout_id, **more):
+    time.sleep(6)
+def flush(timeout_sec=1800.0):
+    calls.append(("flush", timeout_sec))
+"""
+
+
+@pytest.fixture
+def hooks(tmp_path, monkeypatch):
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "my_hooks.py").write_text(HOOKS)
+    monkeypatch.syspath_prepend(tmp_path / "modules")
+    monkeypatch.delitem(sys.modules, "my_hooks", raising=False)
+    import my_hooks
+    return my_hooks
+
+
+@pytest.mark.parametrize("mode", ["sync", "snapshot"])
+def test_hooks_are_told_once_on_rank_0(run, tmp_path, hooks, mode):
+    reference, layout, held, _ = run
+
+    def save(rank):
+        exporter = crossdock.Exporter(tmp_path / "out" / "{step}", reference, layout, rank, comm=FileComm(tmp_path / "meet", rank, 4), mode=mode,
+                                      post_hook="my_hooks.good", args="the arguments", threads=1)
+        exporter.save(1, held[rank])
+        exporter.save(2, held[rank], final=True)
+
+    as_ranks(4, save)
+    told, flushed = hooks.calls[:2], hooks.calls[2:]
+    assert told == [("the arguments", str(tmp_path / "out" / str(step)), step, "keep", False) for step in (1, 2)]
+    assert len(flushed) == 1 and flushed[0][0] == "flush" and 1700 < flushed[0][1] <= 1800
+
+
+def test_hooks_that_raise_or_hang_stop_nothing(demo, tmp_path, hooks, caplog):
+    held = tensors_of(demo / "hf", crossdock.Layout(), 0)
+    exporter = crossdock.Exporter(tmp_path / "{step}", demo / "hf", post_hook="my_hooks.bad", threads=1)
+    with caplog.at_level(logging.ERROR, "crossdock"):
+        assert exporter.save(1, held, final=True).result().step == 1
+    assert hooks.calls[0] == "bad" and hooks.calls[1][0] == "flush"
+    assert "the hub is down" in caplog.text
+    exporter = crossdock.Exporter(tmp_path / "{step}", demo / "hf", post_hook="my_hooks.slow", mode="snapshot", threads=1)
+    job = exporter.save(2, held)
+    end = time.monotonic() + 60
+    while not (tmp_path / "2").exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    exporter.flush(timeout_sec=0.5)
+    assert not job.done()
+
+
+def test_what_is_mistyped_is_told_at_the_start(demo, tmp_path):
+    def made(dst=tmp_path / "{step}", reference=demo / "hf", **options):
+        return crossdock.Exporter(dst, reference, **options)
+
+    for options, words in (
+        ({"post_hook": "no_such_module.fn"}, "cannot be imported"), ({"post_hook": "os.no_such_function"}, "cannot be imported"), ({"post_hook": "fn"}, "dotted path"),
+        ({"post_hook": "os.sep"}, "no function"), ({"dst": tmp_path / "{epoch}"}, "field"), ({"dtype": "int4"}, "int4"), ({"fp8": {}}, "FP8"),
+        ({"dtype": "fp8", "fp8": {"strategy": "row"}}, "row"), ({"dtype": "fp8", "fp8": {"size": 1}}, "no such option"), ({"mode": "later"}, "snapshot"),
+        ({"dtype": "fp8", "fp8": {"block": (0, 128)}}, "positive"), ({"on_error": "ignore"}, "raise"), ({"reference": None}, "reference"), ({"dst": None}, "dst"), ({"rank": 1}, "rank 1"),
+    ):  # fmt: skip
+        with pytest.raises(crossdock.UsageError, match=words):
+            made(**options)
+    with pytest.raises(crossdock.IncompleteError):
+        made(reference=tmp_path).validate()
+    with pytest.raises(crossdock.UsageError, match="block size"):
+        made(dtype="fp8", fp8={"strategy": "channel", "block": (8, 8)}).validate()
+    missing = made()
+    with pytest.raises(crossdock.UsageError, match="missing: "):
+        missing.save(1, {})
+    assert not (tmp_path / "1").exists()
+
+
+def test_a_rank_that_raises_ends_the_save_for_all_and_nothing_else(run, tmp_path, caplog):
+    reference, layout, held, _ = run
+    def half(rank):
+        for count, item in enumerate(held[rank].items()):
+            if count == 3:
+                raise ZeroDivisionError("in the loop")
+            yield item
+
+    def save(rank):
+        exporter = crossdock.Exporter(tmp_path / "out" / "{step}", reference, layout, rank, comm=FileComm(tmp_path / "meet", rank, 4), on_error="raise" if rank < 3 else "log", threads=1)
+        exporter.save(1, held[rank])
+        if rank == 2:
+            with pytest.raises(ZeroDivisionError):
+                exporter.save(2, half(rank))
+        elif rank == 3:
+            job = exporter.save(2, held[rank])
+            assert "in the loop" in str(job.error)
+            with pytest.raises(crossdock.CancelledError):
+                job.wait()
+        else:
+            with pytest.raises(crossdock.CancelledError, match="ZeroDivisionError: in the loop"):
+                exporter.save(2, held[rank])
+        exporter.save(3, held[rank])
+
+    with caplog.at_level(logging.ERROR, "crossdock"):
+        as_ranks(4, save)
+    assert sorted(os.listdir(tmp_path / "out")) == ["1", "3"]
+    assert tree(tmp_path / "out" / "1") == tree(tmp_path / "out" / "3")
+    assert "in the loop" in caplog.text
+
+
+KILLED = textwrap.dedent("""
+    import os, signal, sys
+    import numpy, crossdock
+    from crossdock.comm import FileComm
+    sys.path.insert(0, sys.argv[1])
+    from test_save import tensors_of
+    reference, out, meet, rank, dies_at = sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]), int(sys.argv[6])
+    layout = crossdock.Layout(tp=2)
+    class Comm(FileComm):
+        calls = 0
+        def __init__(self, *words, **more):
+            super().__init__(*words, **more)
+            self._inner, self._core = self._core, self     # called through Python, so that it can be killed in between
+        def allgather_bytes(self, data):
+            Comm.calls += 1
+            if Comm.calls == dies_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return self._inner.allgather_bytes(bytes(data))
+    exporter = crossdock.Exporter(out, reference, layout, rank, overwrite=True, comm=Comm(meet, rank, 2, timeout_sec=3.0), threads=1)
+    try:
+        exporter.save(1, tensors_of(reference, layout, rank))
+        print("saved")
+    except crossdock.IoError as error:
+        print("lost", error)
+""")
+
+
+def test_a_killed_rank_leaves_the_old_directory_and_the_next_save_clears_up(demo, tmp_path):
+    def start(dies_at):
+        words = [str(pathlib.Path(__file__).parent), str(demo / "hf"), str(tmp_path / "out" / "hf"), str(tmp_path / "meet")]
+        return [subprocess.Popen([sys.executable, "-c", KILLED, *words, str(rank), str(at)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                for rank, at in enumerate(dies_at)]
+
+    def end(processes):
+        return [process.communicate(timeout=120) + (process.returncode,) for process in processes]
+
+    assert [out.strip() for out, _, _ in end(start((0, 0)))] == ["saved", "saved"]
+    before = tree(tmp_path / "out")
+    assert "hf/config.json" in before
+    for dies_at, survivor in (((0, 6), 0), ((0, 4), 0), ((6, 0), 1)):   # before it said that it had written; that it was there; rank 0 itself, with everything written
+        results = end(start(dies_at))
+        assert results[1 - survivor][2] == -signal.SIGKILL
+        assert "did not come" in results[survivor][0], results
+        assert {name: data for name, data in tree(tmp_path / "out").items() if not name.startswith(".")} == before
+    assert [out.strip() for out, _, _ in end(start((0, 0)))] == ["saved", "saved"]
+    assert tree(tmp_path / "out") == before
+
+
+def test_connections_may_be_anybodys(demo, tmp_path):
+    class Mine:
+        rank, size = 0, 1
+        called = 0
+
+        def allgather_bytes(self, data):
+            assert isinstance(data, bytes)
+            Mine.called += 1
+            return [data]
+
+    held = tensors_of(demo / "hf", crossdock.Layout(), 0)
+    crossdock.Exporter(tmp_path / "{step}", demo / "hf", comm=Mine(), threads=1).save(1, held)
+    assert Mine.called >= 5
+
+    class Broken(Mine):
+        def allgather_bytes(self, data):
+            raise RuntimeError("connection reset")
+
+    with pytest.raises(crossdock.IoError, match="RuntimeError: connection reset"):
+        crossdock.Exporter(tmp_path / "{step}", demo / "hf", comm=Broken(), threads=1).save(2, held)
+    assert json.loads((tmp_path / "1" / "config.json").read_text())["model_type"] == "qwen3" and not (tmp_path / "2").exists()
