@@ -4,7 +4,8 @@
 #   scripts/python_wheel.sh BUILDER BUILD_DIR OUT [PYTHON]
 #
 #   BUILDER    a python with scikit-build-core and nanobind (scripts/setup_test_env.sh wheel)
-#   BUILD_DIR  a CMake build of this tree; only the Python module is compiled where the rest is up to date
+#   BUILD_DIR  a CMake build of this tree; only the Python module is compiled where the rest is up to date. Another version of Python
+#              below 3.12 wants a directory of its own
 #   OUT        made anew: OUT/*.whl, and OUT/venv with nothing but the wheel
 #   PYTHON     the python of OUT/venv; default BUILDER
 set -euo pipefail
@@ -14,12 +15,16 @@ builder=$1 build_dir=$2 out=$3 python=${4:-$1}
 rm -rf "$out"
 mkdir -p "$out"
 # The tree keeps what it was configured with; without a word of it pip's own default would compile everything again.
-unity=$(sed -n 's/^CMAKE_UNITY_BUILD:[A-Z]*=//p' "$build_dir/CMakeCache.txt" 2>/dev/null || true)
-"$builder" - "$build_dir" "$out" "${unity:-OFF}" <<'PY'
+unity=
+if [[ -f "$build_dir/CMakeCache.txt" ]]; then
+  unity=$(sed -n 's/^CMAKE_UNITY_BUILD:[A-Z]*=//p' "$build_dir/CMakeCache.txt")
+  unity=${unity:-OFF}
+fi
+"$builder" - "$build_dir" "$out" "$unity" <<'PY'
 import sys
 from scikit_build_core.build import build_wheel
 build_dir, out, unity = sys.argv[1:]
-build_wheel(out, {"build-dir": build_dir, "cmake.define.CMAKE_UNITY_BUILD": unity})
+build_wheel(out, {"build-dir": build_dir} | ({"cmake.define.CMAKE_UNITY_BUILD": unity} if unity else {}))
 PY
 "$python" -m venv --without-pip "$out/venv"
 # Installed by its own rules, with no installer in the environment: the package, its metadata, the command.

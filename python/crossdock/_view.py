@@ -7,6 +7,12 @@ from . import _core
 from ._commands import _texts
 from .errors import UsageError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator, Optional
+
+    from ._commands import Notice, Path
+
 _FRAMEWORKS = {
     None: None, "crossdock": None, "np": "numpy", "numpy": "numpy", "pt": "torch", "torch": "torch", "pytorch": "torch",
     "jax": "jax", "flax": "jax",
@@ -66,23 +72,23 @@ class Slice:
         self._name = name
         self._dtype, self._shape = view._core.facts(name)
 
-    def get_shape(self):
+    def get_shape(self) -> "list[int]":
         """The sizes of the whole tensor, a list of int, the slowest axis first."""
         return list(self._shape)
 
-    def get_dtype(self):
+    def get_dtype(self) -> str:
         """The type as safetensors spells it: "BF16", "F8_E4M3"."""
         return self._dtype
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: "Any") -> "Any":
         """The part that `index` names: ints, slices of step 1 and one `...`, as numpy reads them. Only its byte ranges are read."""
         return self._view._read(self._name, *_box(self._name, self._shape, index))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<crossdock.Slice {self._name!r} {self._dtype} {self._shape}>"
 
 
-def _box(name, shape, index):
+def _box(name: str, shape: "tuple[int, ...]", index: "Any") -> "tuple[list[int], list[int], list[int]]":
     """(offsets, sizes, shape of the result) of an index."""
     parts = list(index) if isinstance(index, tuple) else [index]
     dots = [at for at, part in enumerate(parts) if part is Ellipsis]
@@ -118,52 +124,52 @@ def _box(name, shape, index):
 class View:
     """What `crossdock.open` gives: a context manager; every method may be called from several threads at once."""
 
-    def __init__(self, core, framework, device):
-        self._core = core
+    def __init__(self, core: _core.View, framework: "Optional[str]", device: "Any") -> None:
+        self._core: "Any" = core
         self._framework = framework
         self._device = device
 
-    def __enter__(self):
+    def __enter__(self) -> "View":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self._core = _Closed()
 
-    def keys(self):
+    def keys(self) -> "list[str]":
         """The names, sorted: a list of str."""
         return self._core.keys()
 
-    def offset_keys(self):
+    def offset_keys(self) -> "list[str]":
         """The names in the order in which they lie in the checkpoint's files: read in it, files are read from front to back."""
         return self._core.offset_keys()
 
-    def metadata(self):
+    def metadata(self) -> "dict[str, str]":
         """What stands in the header of a safetensors file: a dict of str."""
         return self._core.metadata()
 
-    def get_tensor(self, name):
+    def get_tensor(self, name: str) -> "Any":
         """The whole tensor, in the framework that `open` was told, or a `Tensor`. UsageError names the nearest name when there is none."""
         _, shape = self._core.facts(name)
         return self._read(name, [0] * len(shape), list(shape), list(shape))
 
-    def get_slice(self, name):
+    def get_slice(self, name: str) -> Slice:
         """A `Slice`: shape and dtype at once, values by indexing."""
         return Slice(self, name)
 
     @property
-    def notices(self):
+    def notices(self) -> "list[str]":
         """What was assumed when the checkpoint was opened: a list of str."""
         return self._core.notices
 
     @property
-    def bytes_read(self):
+    def bytes_read(self) -> int:
         """Bytes read of the checkpoint's files so far for values."""
         return self._core.bytes_read
 
-    def __iter__(self):
+    def __iter__(self) -> "Iterator[str]":
         return iter(self.keys())
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._core.keys())
 
     def _read(self, name, offsets, sizes, shape):
@@ -180,7 +186,7 @@ class _Closed:
         raise UsageError("the view is closed", hint="use it within its `with` block")
 
 
-def open(path, framework=None, device="cpu", *, notice=None, **options):
+def open(path: "Path", framework: "Optional[str]" = None, device: "Any" = "cpu", *, notice: "Notice" = None, **options: "Any") -> View:
     """Opens the checkpoint at `path` (str or os.PathLike), of any format that is read, and shows its weights by Hugging Face names.
 
     framework: None gives `Tensor` objects (DLPack and the buffer protocol); "np" numpy arrays, where BF16 and FP8 have ml_dtypes' types if

@@ -14,7 +14,8 @@ class Error(Exception):
 
     code = ""
 
-    def __init__(self, text="", *, message="", path="", tensor="", offset=None, expected="", found="", hint=""):
+    def __init__(self, text: str = "", *, message: str = "", path: str = "", tensor: str = "", offset: "int | None" = None,
+                 expected: str = "", found: str = "", hint: str = "") -> None:
         super().__init__(text)
         self.message = message or text
         self.path = path

