@@ -138,3 +138,52 @@ def test_torch_tensors_of_every_kind(workshop):
         plan.read_into({name: torch.empty(info.shape, dtype=torch.bfloat16, device="meta")}, strict=False)
     with pytest.raises(crossdock.UsageError, match="F8_E4M3 where BF16 is expected"):
         plan.read_into({name: torch.empty(info.shape, dtype=torch.float8_e4m3fn)}, strict=False)
+
+
+def mtp_rank(rank, directory, config, parameters, own, layout):
+    """The layer of prediction against the last layer of a model that is one deeper, of the same values."""
+    import crossdock.megatron
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_mtp_block_spec
+    env.initialize(layout)
+    plain = env.GPTModel
+
+    def predicting(**how):
+        how["config"].mtp_num_layers = 1
+        return plain(**how, mtp_block_spec=get_gpt_mtp_block_spec(how["config"], how["transformer_layer_spec"], use_transformer_engine=True))
+
+    env.GPTModel = predicting
+    model = env.build_model(config, layout)
+    env.GPTModel = plain
+    layers = config["num_hidden_layers"]
+    deeper = env.build_model(config | {"num_hidden_layers": layers + 1}, layout)
+    mcore_write.fill_model(deeper, config | {"num_hidden_layers": layers + 1}, parameters, layout, pad=0.0)
+    expected = crossdock.megatron.tensors_of([deeper])
+    rows = own["eh_proj"].shape[0] // layout.tp
+    expected |= {f"mtp.layers.0.{name}.weight": tensor for name, tensor in own.items()}
+    expected["mtp.layers.0.eh_proj.weight"] = own["eh_proj"][rank % layout.tp * rows:][:rows]
+    held = crossdock.megatron.tensors_of([model])
+    crossdock.megatron.load_hf(model, directory, threads=1)
+    problems, found = [], 0
+    for name, tensor in held.items():
+        found += name.startswith("mtp.")
+        mcore_load._compare(problems, name, tensor, expected[name.replace("mtp.layers.0.mtp_model_layer.", f"decoder.layers.{layers}.")])
+    return problems, found
+
+
+def test_layers_of_multi_token_prediction(tmp_path):
+    import json
+    import models_experts
+    import safetensors.torch
+    config, _ = models.parameters("deepseek_v3")
+    layers, hidden = config["num_hidden_layers"], config["hidden_size"]
+    parameters = {name: models.fill(f"mtp:{name}", shape, torch.float32 if name.endswith("e_score_correction_bias") else torch.bfloat16)
+                  for name, shape in models_experts.shapes(config | {"num_hidden_layers": layers + 1}).items()}
+    own = {name: models.fill(f"mtp:{name}", shape, torch.bfloat16)
+           for name, shape in (("enorm", (hidden,)), ("hnorm", (hidden,)), ("eh_proj", (hidden, 2 * hidden)), ("final_layernorm", (hidden,)))}
+    stored = {f"model.layers.{layers}.{'shared_head.norm' if name == 'final_layernorm' else name}.weight": tensor for name, tensor in own.items()}
+    safetensors.torch.save_file(parameters | stored, tmp_path / "model.safetensors", {"format": "pt"})
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["DeepseekV3ForCausalLM"], "num_nextn_predict_layers": 1, "torch_dtype": "bfloat16"}))
+    layout = env.Layout(tp=2, ep=2, etp=1)
+    for rank, (problems, found) in enumerate(env.run_ranks(layout.world, mtp_rank, tmp_path, config, parameters, own, layout)):
+        assert not problems, f"rank {rank}: " + "; ".join(problems[:6])
+        assert found > 10, f"rank {rank}: {found} tensors of the layer"
