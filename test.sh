@@ -92,7 +92,8 @@ check golden-manifests python3 scripts/check_golden.py
 
 # The Python module is built with the rest, if it can be built at all.
 if wheel_python=$(./scripts/setup_test_env.sh wheel --print-python 2>"$out/wheel-env.log" | tail -n 1) && [[ -x "$wheel_python" ]]; then
-  python_module=(-DCROSSDOCK_PYTHON=ON -DPython_EXECUTABLE="$wheel_python")
+  # What was found for another Python, of which a wheel was made in between, is forgotten.
+  python_module=(-U 'Python_*' -U '_Python_*' -DCROSSDOCK_PYTHON=ON -DPython_EXECUTABLE="$wheel_python")
 else
   wheel_python='' python_module=(-DCROSSDOCK_PYTHON=OFF)
 fi
