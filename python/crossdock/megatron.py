@@ -89,20 +89,22 @@ def _padded_vocabulary(tensors, tp):
     return None
 
 
-def load_hf(model, path, *, optimizer=None, cast=True, threads=0, memory="512MiB", progress=None, **options):
+def load_hf(model, path, *, layout=None, optimizer=None, cast=True, threads=0, memory="512MiB", progress=None, **options):
     """Fills a Megatron-Core model with the weights of the checkpoint at `path`; returns a crossdock.ReadReport.
 
     model: this rank's GPTModel, wrapped or not, or the list of its model chunks under virtual pipeline stages. Layout, rank, spelling of the
     modules and padding of the vocabulary are taken from the model, its config and `parallel_state`. path: a Hugging Face directory, or
     any other checkpoint that crossdock reads. Every rank calls it; there is no communication. Every parameter and stored buffer must be in
     the checkpoint and nothing else, or UsageError names all that differs.
+    layout: a crossdock.Layout, where the model's config does not say how layers are divided among the stages (a list of a trainer's own).
     optimizer: its main parameters are made anew from the model's (`reload_model_params`). cast: values are cast to the model's dtypes; else
     another dtype is an error. threads, memory, progress: as of LoadPlan.read_into. options: further ones of `crossdock.load_plan`.
     Parameters on a GPU are filled over pinned memory of `memory` bytes at a time, or of the largest of them.
     """
     chunks = chunks_of(model)
     tensors = tensors_of(chunks)
-    layout, place = layout_of(chunks)
+    found, place = layout_of(chunks)
+    layout = layout if layout is not None else found
     config = chunks[0].config
     options = {**spelling_of(tensors), "mtp": "keep" if getattr(config, "mtp_num_layers", None) else "drop", **options}
     if options.get("vocab_divisor") is None and options.get("padded_vocab") is None:
@@ -112,13 +114,14 @@ def load_hf(model, path, *, optimizer=None, cast=True, threads=0, memory="512MiB
     if all(tensor.device.type == "cpu" for tensor in tensors.values()):
         report = plan.read_into(tensors, **how)
     else:
-        report = _over_pinned(plan, tensors, how)
+        report = _over_pinned(plan, tensors, how, _size(memory))
     if optimizer is not None:
         optimizer.reload_model_params()
     return report
 
 
-def _over_pinned(plan, tensors, how):
+def _over_pinned(plan, tensors, how, most):
+    """Reads into memory of `most` bytes at a time, or of the largest tensor, and copies that over."""
     import torch
 
     differing = sorted(plan.tensors.keys() ^ tensors.keys())
@@ -126,7 +129,7 @@ def _over_pinned(plan, tensors, how):
     if differing:
         message = f"{len(differing)} tensors of the model and of the checkpoint differ in name or shape"
         raise UsageError(f"{message}: {', '.join(differing[:8])}", message=message, tensor=differing[0])
-    reports, most = [], _size(how["memory"])
+    reports = []
     waiting = list(tensors)
     while waiting:
         batch, size = {}, 0

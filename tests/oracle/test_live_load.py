@@ -123,6 +123,12 @@ def test_torch_tensors_of_every_kind(workshop):
     tensors = {other: torch.empty(one.shape, dtype=torch.bfloat16) for other, one in plan.tensors.items()}
     plan.read_into(tensors, threads=1)
     expected = tensors[name]
+    from crossdock import megatron
+    staged = {other: torch.empty_like(tensor) for other, tensor in tensors.items()}   # as tensors of a GPU are filled
+    report = megatron._over_pinned(plan, staged, {"threads": 1}, 10_000)
+    assert all(torch.equal(staged[other], tensor) for other, tensor in tensors.items()) and report.tensors == len(tensors)
+    with pytest.raises(crossdock.UsageError, match="differ in name or shape"):
+        megatron._over_pinned(plan, staged | {"other": staged[name]}, {"threads": 1}, 10_000)
     parameter = torch.nn.Parameter(torch.zeros(info.shape, dtype=torch.bfloat16))
     plan.read_into({name: parameter}, strict=False)
     assert torch.equal(parameter, expected)
