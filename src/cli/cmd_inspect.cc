@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// `crossdock inspect`.
 #include "cli/commands.h"
+#include "cli/heap.h"
 
 namespace crossdock::cli {
 
@@ -22,6 +23,7 @@ Result<Report> RunInspect(const Request& request, const Machine& machine, const 
   options.json = request.by_program || request.Flag("json");
   options.text = request.by_program || !options.json;
   options.last = !request.by_program;
+  if (options.last) UseLargePages();  // the heap is this command's alone
   return Inspect(options, hooks);
 }
 

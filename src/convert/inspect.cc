@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "convert/kinds.h"
@@ -25,6 +27,7 @@ using formats::Kind;
 struct SlotFacts {
   std::int64_t tensors = 0, elements = 0, bytes = 0;
   std::set<std::string> dtypes;
+  std::optional<DType> last_dtype;   ///< most tensors have that of the one before
 };
 
 struct Facts {
@@ -75,7 +78,8 @@ void CountAll(Facts* facts) {
     ++slot.tensors;
     slot.bytes += bytes ? *bytes : 0;
     slot.elements += elements ? *elements : 0;
-    slot.dtypes.emplace(DTypeName(entry.dtype));
+    if (slot.last_dtype != entry.dtype) slot.dtypes.emplace(DTypeName(entry.dtype));
+    slot.last_dtype = entry.dtype;
     facts->bytes += bytes ? *bytes : 0;
   }
   if (facts->source.hub.family == nullptr) {
@@ -147,7 +151,7 @@ std::string TensorLine(const Facts& facts, std::size_t index, bool files) {
   std::string line = fmt::format("{}  {} {}", Printable(entry.name), DTypeName(entry.dtype), ToString(entry.shape));
   const RuleOf* rule = facts.rules.Find(entry.name);
   if (rule != nullptr && rule->axes.size() == entry.shape.size()) line += fmt::format(" ({})", fmt::join(rule->axes, ", "));
-  if (rule != nullptr && IsMegatron(facts.source.found.kind)) line += fmt::format("  =  {}", fmt::join(FoldNames(rule->hub), ", "));
+  if (rule != nullptr && IsMegatron(facts.source.found.kind)) line += fmt::format("  =  {}", fmt::join(FoldNames({rule->hub.begin(), rule->hub.end()}), ", "));
   if (files) line += fmt::format("  in {}", fmt::join(FilesOf(facts.source.reader->catalog(), ChunksOf(facts.source, index)), ", "));
   return line;
 }
@@ -162,8 +166,9 @@ std::vector<std::string> TensorLines(const Facts& facts, const InspectOptions& o
     }
     return lines;
   }
-  std::vector<std::string> names;
-  for (const Entry& entry : catalog.entries) names.push_back(entry.name);
+  std::vector<std::string_view> names;
+  names.reserve(catalog.entries.size());
+  for (const Entry& entry : catalog.entries) names.emplace_back(entry.name);
   for (const std::string& name : FoldNames(names)) lines.push_back(Printable(name));
   return lines;
 }

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <functional>
 #include <unordered_map>
 
 #include "convert/kinds.h"
@@ -76,6 +78,21 @@ std::pair<std::size_t, std::size_t> NumberPart(std::string_view name) {
   }
   return {std::string_view::npos, 0};
 }
+
+/// A name around its first number.
+struct Pattern {
+  std::string_view before;
+  std::string_view after;
+  bool numbered = false;
+  bool operator==(const Pattern&) const = default;
+};
+
+struct PatternHash {
+  std::size_t operator()(const Pattern& pattern) const {
+    const std::hash<std::string_view> hash;
+    return hash(pattern.before) * 31 + hash(pattern.after);
+  }
+};
 
 /// `numbers` ascend, each once.
 std::string Ranges(const std::vector<std::int64_t>& numbers) {
@@ -154,31 +171,31 @@ const RuleOf* RuleBook::Find(std::string_view name) const {
   return nullptr;
 }
 
-std::vector<std::string> FoldNames(const std::vector<std::string>& names) {
-  std::unordered_map<std::string, std::vector<std::int64_t>> numbers;
+std::vector<std::string> FoldNames(const std::vector<std::string_view>& names) {
+  std::unordered_map<Pattern, std::vector<std::int64_t>, PatternHash> numbers;
   std::vector<decltype(numbers)::value_type*> order;  // nodes of a map stay where they are
-  std::string pattern;
-  for (const std::string& name : names) {
+  for (const std::string_view name : names) {
     const auto [first, end] = NumberPart(name);
-    pattern = name;
-    if (first != std::string_view::npos) pattern.replace(first, end - first, "{}");
-    const auto [place, fresh] = numbers.try_emplace(pattern);
+    const bool numbered = first != std::string_view::npos;
+    const auto [place, fresh] = numbers.try_emplace(numbered ? Pattern{name.substr(0, first), name.substr(end), true} : Pattern{name, {}, false});
     if (fresh) order.push_back(&*place);
-    if (first != std::string_view::npos) place->second.push_back(std::stoll(name.substr(first, end - first)));
+    if (!numbered) continue;
+    std::int64_t number = 0;
+    std::from_chars(name.data() + first, name.data() + end, number);
+    place->second.push_back(number);
   }
   std::vector<std::string> out;
   for (auto* const folded : order) {
-    const std::string& of = folded->first;
+    const Pattern& of = folded->first;
     std::vector<std::int64_t>& seen = folded->second;
-    if (seen.empty()) {
-      out.push_back(of);
+    if (!of.numbered) {
+      out.emplace_back(of.before);
       continue;
     }
     std::ranges::sort(seen);
     seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
-    const std::size_t at = of.find("{}");
-    const std::string range = Ranges(seen);
-    out.push_back(of.substr(0, at) + (seen.size() == 1 ? range : "{" + range + "}") + of.substr(at + 2));
+    const std::string range = seen.size() == 1 ? fmt::format("{}", seen.front()) : fmt::format("{{{}}}", Ranges(seen));
+    out.push_back(fmt::format("{}{}{}", of.before, range, of.after));
   }
   return out;
 }

@@ -36,6 +36,6 @@ class RuleBook {
 [[nodiscard]] std::string_view WithoutSlot(std::string_view name);
 
 /// "model.layers.{0..3}.self_attn.{k,q,v}_proj.weight": many names as a few patterns, numbers as ranges.
-[[nodiscard]] std::vector<std::string> FoldNames(const std::vector<std::string>& names);
+[[nodiscard]] std::vector<std::string> FoldNames(const std::vector<std::string_view>& names);
 
 }  // namespace crossdock::convert

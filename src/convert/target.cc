@@ -342,6 +342,7 @@ Slot SlotOfTarget(const Entry& entry) {
   if (const auto state = dialects::hf::ParseStateKey(name)) {  // plain DCP
     return state->kind == dialects::hf::StateKind::kMu ? Slot::kAdamMu : state->kind == dialects::hf::StateKind::kNu ? Slot::kAdamNu : Slot::kParam;
   }
+  if (name.find("optimizer") == std::string_view::npos) return Slot::kParam;  // nearly every name: it is not taken apart
   return dialects::mcore::ParseTensorKey(name).slot.value_or(Slot::kParam);
 }
 

@@ -2,7 +2,9 @@
 #include "family/bind.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <span>
 
 #include "family/formula.h"
 #include "family/row_syntax.h"
@@ -55,11 +57,11 @@ class Binder {
   };
   /// One hub tensor of a row, the same for every index tuple but for the numbers in its name.
   struct RowSource {
-    std::string pattern;
+    IndexPattern pattern;
     Shape shape;
   };
   /// The hub indices of one row for one index tuple.
-  using RowHub = std::vector<std::int32_t>;
+  using RowHub = std::span<const std::int32_t>;
 
   Error InRow(Error error, const Row& row) const {
     return std::move(error).WithContext(fmt::format("line {}, \"{}\"", row.line, row.hub));
@@ -142,29 +144,28 @@ class Binder {
     CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t count, GroupCount(row.hub));
     for (std::int64_t i = 0; i < count; ++i) {
       CROSSDOCK_ASSIGN_OR_RETURN(Shape shape, ShapeOf(row, i));
-      sources.push_back({group.hub_prefix + ExpandGroups(row.hub, i), std::move(shape)});
+      sources.push_back({IndexPattern(group.hub_prefix + ExpandGroups(row.hub, i)), std::move(shape)});
     }
     return sources;
   }
 
-  RowHub AddHub(const std::vector<RowSource>& sources, const Row& row, const IndexValues& indices, bool repeats) {
-    RowHub hub;
+  /// Appends the hub indices of a row for one index tuple.
+  void AddHub(const std::vector<RowSource>& sources, const Row& row, const IndexValues& indices, bool repeats, std::vector<std::int32_t>* hub) {
     for (const RowSource& source : sources) {
-      HubTensor tensor{FillIndices(source.pattern, indices, letters_), source.shape, LayerOf(indices), row.line};
+      HubTensor tensor{source.pattern.Fill(indices, letters_), source.shape, LayerOf(indices), row.line};
       if (repeats) {
         const auto known = std::ranges::find(binding_.hub, tensor.name, &HubTensor::name);
         if (known != binding_.hub.end()) {
-          hub.push_back(static_cast<std::int32_t>(known - binding_.hub.begin()));
+          hub->push_back(static_cast<std::int32_t>(known - binding_.hub.begin()));
           continue;
         }
       }
-      hub.push_back(static_cast<std::int32_t>(binding_.hub.size()));
+      hub->push_back(static_cast<std::int32_t>(binding_.hub.size()));
       binding_.hub.push_back(std::move(tensor));
     }
-    return hub;
   }
 
-  std::vector<Expr> Leaves(const RowHub& hub) const {
+  std::vector<Expr> Leaves(RowHub hub) const {
     std::vector<Expr> leaves;
     for (std::int32_t index : hub) leaves.push_back(expr::Leaf(index, DType::kF32, binding_.hub[static_cast<std::size_t>(index)].shape));
     return leaves;
@@ -204,7 +205,10 @@ class Binder {
   /// A row and its sources for each index tuple for which it counts.
   struct Bound {
     const Row* row = nullptr;
-    std::vector<std::pair<std::size_t, RowHub>> uses;   ///< (tuple, hub indices)
+    std::size_t width = 0;               ///< sources of the row
+    std::vector<std::size_t> tuples;     ///< ascending
+    std::vector<std::int32_t> hub;       ///< `width` indices for each of them
+    [[nodiscard]] RowHub Of(std::size_t use) const { return RowHub(hub).subspan(use * width, width); }
   };
 
   Status OneGroup(const Group& group) {
@@ -213,19 +217,25 @@ class Binder {
     std::vector<Bound> rows;
     std::vector<std::vector<bool>> holds;
     std::vector<std::vector<RowSource>> sources;
+    const LayerSorts sorts = SortLayers(tuples);
     for (const Row& row : group.rows) {
-      CROSSDOCK_ASSIGN_OR_RETURN(std::vector<bool> of, HoldsFor(row, tuples));
+      CROSSDOCK_ASSIGN_OR_RETURN(std::vector<bool> of, HoldsFor(row, sorts));
       if (std::find(of.begin(), of.end(), true) == of.end()) continue;
       Result<std::vector<RowSource>> made = SourcesOf(group, row);
       if (!made) return InRow(std::move(made).error(), row);
       CROSSDOCK_RETURN_IF_ERROR(CheckNamesIndices(group, row, tuples));
-      rows.push_back({&row, {}});
+      rows.push_back({&row, made->size(), {}, {}});
       holds.push_back(std::move(of));
       sources.push_back(*std::move(made));
     }
+    std::size_t more = 0;
+    for (std::size_t r = 0; r < rows.size(); ++r) more += rows[r].width * static_cast<std::size_t>(std::ranges::count(holds[r], true));
+    binding_.hub.reserve(binding_.hub.size() + more);
     for (std::size_t t = 0; t < tuples.size(); ++t) {
       for (std::size_t r = 0; r < rows.size(); ++r) {
-        if (holds[r][t]) rows[r].uses.emplace_back(t, AddHub(sources[r], *rows[r].row, tuples[t], group.repeats));
+        if (!holds[r][t]) continue;
+        rows[r].tuples.push_back(t);
+        AddHub(sources[r], *rows[r].row, tuples[t], group.repeats, &rows[r].hub);
       }
     }
     for (const IndexValues& indices : tuples) {
@@ -255,20 +265,42 @@ class Binder {
     return OkStatus();
   }
 
-  Result<std::vector<bool>> HoldsFor(const Row& row, const std::vector<IndexValues>& tuples) const {
-    if (row.condition.empty()) return std::vector<bool>(tuples.size(), true);
-    std::vector<bool> holds;
-    std::map<std::optional<std::int64_t>, bool> by_layer;
+  /// Layers of the same kinds: a condition holds for all of them or for none.
+  struct LayerSorts {
+    std::vector<std::size_t> of_tuple;                              ///< the sort of each tuple's layer
+    std::vector<std::optional<std::int64_t>> example;   ///< a layer of each sort
+  };
+
+  LayerSorts SortLayers(const std::vector<IndexValues>& tuples) const {
+    LayerSorts sorts;
+    std::map<std::vector<bool>, std::size_t> known;
+    std::optional<std::int64_t> last;
     for (const IndexValues& indices : tuples) {
       const std::optional<std::int64_t> layer = LayerOf(indices);
-      auto known = by_layer.find(layer);
-      if (known == by_layer.end()) {
-        Result<bool> value = Holds(row, layer);
-        if (!value) return InRow(std::move(value).error(), row);
-        known = by_layer.emplace(layer, *value).first;
+      if (!sorts.of_tuple.empty() && layer == last) {
+        sorts.of_tuple.push_back(sorts.of_tuple.back());
+        continue;
       }
-      holds.push_back(known->second);
+      last = layer;
+      std::vector<bool> kinds;
+      for (const auto& [kind, layers] : model_.kinds) kinds.push_back(layer && IsOfKind(kind, *layer));
+      const auto [sort, fresh] = known.try_emplace(std::move(kinds), known.size());
+      if (fresh) sorts.example.push_back(layer);
+      sorts.of_tuple.push_back(sort->second);
     }
+    return sorts;
+  }
+
+  Result<std::vector<bool>> HoldsFor(const Row& row, const LayerSorts& sorts) const {
+    std::vector<bool> of_sort;
+    for (const std::optional<std::int64_t>& layer : sorts.example) {
+      Result<bool> value = Holds(row, layer);
+      if (!value) return InRow(std::move(value).error(), row);
+      of_sort.push_back(*value);
+    }
+    std::vector<bool> holds;
+    holds.reserve(sorts.of_tuple.size());
+    for (const std::size_t sort : sorts.of_tuple) holds.push_back(of_sort[sort]);
     return holds;
   }
 
@@ -292,11 +324,12 @@ class Binder {
   Status Identity(const Group& group, const std::vector<Bound>& rows, std::size_t tuples) {
     std::vector<std::size_t> next(rows.size(), 0);
     std::vector<bool> released;
+    binding_.tensors.reserve(binding_.hub.size());
     for (const Bound& bound : rows) released.push_back(SpellingOf(group, *bound.row) == nullptr);
     for (std::size_t t = 0; t < tuples; ++t) {
       for (std::size_t r = 0; r < rows.size(); ++r) {
-        if (!released[r] || next[r] == rows[r].uses.size() || rows[r].uses[next[r]].first != t) continue;
-        for (const std::int32_t index : rows[r].uses[next[r]++].second) {
+        if (!released[r] || next[r] == rows[r].tuples.size() || rows[r].tuples[next[r]] != t) continue;
+        for (const std::int32_t index : rows[r].Of(next[r]++)) {
           const HubTensor& source = binding_.hub[static_cast<std::size_t>(index)];
           DialectTensor tensor;
           tensor.name = SpelledName(family_, options_.spellings, source.name);
@@ -351,8 +384,8 @@ class Binder {
     const Row& row = *bound.row;
     std::vector<Member> members;
     for (const std::size_t t : together) {
-      const auto use = std::lower_bound(bound.uses.begin(), bound.uses.end(), t, [](const auto& a, std::size_t tuple) { return a.first < tuple; });
-      if (use != bound.uses.end() && use->first == t) members.push_back({&tuples[t], &use->second});
+      const auto use = std::ranges::lower_bound(bound.tuples, t);
+      if (use != bound.tuples.end() && *use == t) members.push_back({&tuples[t], bound.Of(static_cast<std::size_t>(use - bound.tuples.begin()))});
     }
     if (members.empty()) return OkStatus();
     const bool joined = target.ops.size() == 1;
@@ -375,7 +408,7 @@ class Binder {
   /// One index tuple of a row.
   struct Member {
     const IndexValues* indices = nullptr;
-    const RowHub* hub = nullptr;
+    RowHub hub;
   };
 
   Status OneTarget(const std::string& prefix, const Row& row, const RowTarget& target, std::optional<std::size_t> source,
@@ -385,7 +418,7 @@ class Binder {
     std::vector<std::vector<OpOutput>> outputs;
     CROSSDOCK_ASSIGN_OR_RETURN(const OpInfo first_op, FindOp(target.ops[at].front()));
     for (const Member& member : members) {
-      const RowHub inputs = source && first_op.splits == 0 ? RowHub{(*member.hub)[at]} : *member.hub;
+      const RowHub inputs = source && first_op.splits == 0 ? member.hub.subspan(at, 1) : member.hub;
       std::vector<Expr> leaves = Leaves(inputs);
       if (first_op.splits != 0) {
         CROSSDOCK_ASSIGN_OR_RETURN(leaves.front(), PartLeaf(inputs.front(), static_cast<std::int64_t>(at), first_op));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 
 #include "base/check.h"
@@ -116,14 +117,24 @@ void Prefix(const Include& include, FamilyFile* base) {
   base->language_model = LanguageModel{base->name, include.hub};
 }
 
-Result<FamilyFile> ReadWithIncludes(std::string_view text, const std::string& path, int depth) {
-  CROSSDOCK_ASSIGN_OR_RETURN(FamilyDocument document, ParseFamilyToml(text, path));
-  FamilyFile file = std::move(document.file);
+/// The built-in files that were parsed so far: most are included by several others.
+using Documents = std::map<std::string_view, FamilyDocument>;
+
+Result<const FamilyDocument*> ParseBuiltinFile(const BuiltinFile& file, Documents* parsed) {
+  const auto known = parsed->find(file.name);
+  if (known != parsed->end()) return &known->second;
+  CROSSDOCK_ASSIGN_OR_RETURN(FamilyDocument document, ParseFamilyToml(file.text, "builtin:" + std::string(file.name)));
+  return &parsed->emplace(file.name, std::move(document)).first->second;
+}
+
+Result<FamilyFile> ReadWithIncludes(const FamilyDocument& document, const std::string& path, int depth, Documents* parsed) {
+  FamilyFile file = document.file;
   if (!document.includes.empty() && depth >= kMaxIncludes) return FamilyError(path, 0, "family files include each other too deeply");
   for (auto include = document.includes.rbegin(); include != document.includes.rend(); ++include) {
     const auto found = std::ranges::find(BuiltinFiles(), include->file + ".toml", &BuiltinFile::name);
     if (found == BuiltinFiles().end()) return FamilyError(path, 0, fmt::format("include names \"{}\", which is no built-in family file", Printable(include->file)));
-    CROSSDOCK_ASSIGN_OR_RETURN(FamilyFile base, ReadWithIncludes(found->text, "builtin:" + std::string(found->name), depth + 1));
+    CROSSDOCK_ASSIGN_OR_RETURN(const FamilyDocument* included_document, ParseBuiltinFile(*found, parsed));
+    CROSSDOCK_ASSIGN_OR_RETURN(FamilyFile base, ReadWithIncludes(*included_document, "builtin:" + std::string(found->name), depth + 1, parsed));
     if (include->IsPart()) Prefix(*include, &base);
     std::vector<std::string> included = {std::string(found->name)};
     included.insert(included.end(), base.included.begin(), base.included.end());
@@ -298,13 +309,14 @@ class Checker {
 
 std::vector<FamilyFile> ParseBuiltin() {
   std::vector<FamilyFile> families;
+  Documents parsed;
   for (const BuiltinFile& file : BuiltinFiles()) {
-    const std::string path = "builtin:" + std::string(file.name);
-    const Result<FamilyDocument> document = ParseFamilyToml(file.text, path);
+    const Result<const FamilyDocument*> document = ParseBuiltinFile(file, &parsed);
     CROSSDOCK_CHECK(document.has_value());
-    if (document->file.name.empty()) continue;  // a base for others
-    Result<FamilyFile> family = ParseFamilyFile(file.text, path);
+    if ((*document)->file.name.empty()) continue;  // a base for others
+    Result<FamilyFile> family = ReadWithIncludes(**document, "builtin:" + std::string(file.name), 0, &parsed);
     CROSSDOCK_CHECK(family.has_value());
+    CROSSDOCK_CHECK(Checker(*family).Check().has_value());
     families.push_back(*std::move(family));
   }
   std::sort(families.begin(), families.end(), [](const FamilyFile& a, const FamilyFile& b) { return a.name < b.name; });
@@ -342,7 +354,9 @@ bool FitsAny(const std::vector<std::string>& patterns, const std::string& name) 
 }
 
 Result<FamilyFile> ParseFamilyFile(std::string_view text, const std::string& path) {
-  CROSSDOCK_ASSIGN_OR_RETURN(FamilyFile file, ReadWithIncludes(text, path, 0));
+  CROSSDOCK_ASSIGN_OR_RETURN(const FamilyDocument document, ParseFamilyToml(text, path));
+  Documents parsed;
+  CROSSDOCK_ASSIGN_OR_RETURN(FamilyFile file, ReadWithIncludes(document, path, 0, &parsed));
   CROSSDOCK_RETURN_IF_ERROR(Checker(file).Check());
   return file;
 }

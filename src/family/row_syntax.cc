@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "family/row_syntax.h"
 
+#include <optional>
+
 #include "family/formula.h"
 #include "family/rule_ops.h"
 #include "fmt/format.h"
@@ -94,26 +96,42 @@ std::string ExpandGroups(std::string_view pattern, std::int64_t at) {
   return out += pattern.substr(copied);
 }
 
-std::string FillIndices(std::string_view pattern, const std::map<std::string, std::int64_t>& indices,
-                        const std::map<std::string, std::int64_t>& letters) {
-  std::string out;
+IndexPattern::IndexPattern(std::string_view pattern) {
   std::size_t copied = 0;
   ForEachGroup(pattern, [&](std::string_view group, std::size_t begin, std::size_t end) {
-    std::int64_t number = 0;
-    if (const auto index = indices.find(std::string(group)); index != indices.end()) {
+    pieces_.push_back({std::string(pattern.substr(copied, begin - copied)), std::string(group)});
+    copied = end;
+  });
+  rest_ = pattern.substr(copied);
+}
+
+std::string IndexPattern::Fill(const std::map<std::string, std::int64_t>& indices, const std::map<std::string, std::int64_t>& letters) const {
+  fmt::memory_buffer out;  // a name fits into it: it is allocated once, when it is whole
+  const auto add = [&](std::string_view text) { out.append(text.data(), text.data() + text.size()); };
+  for (const Piece& piece : pieces_) {
+    add(piece.before);
+    std::optional<std::int64_t> number;
+    if (const auto index = indices.find(piece.placeholder); index != indices.end()) {
       number = index->second;
     } else {
       std::map<std::string, std::int64_t> all = indices;
       all.insert(letters.begin(), letters.end());
-      const Result<std::int64_t> value = EvaluateInteger(group, all);
-      if (!value) return;
-      number = *value;
+      if (const Result<std::int64_t> value = EvaluateInteger(piece.placeholder, all)) number = *value;
     }
-    out += pattern.substr(copied, begin - copied);
-    out += std::to_string(number);
-    copied = end;
-  });
-  return out += pattern.substr(copied);
+    if (number) {
+      const fmt::format_int digits(*number);
+      add({digits.data(), digits.size()});
+    } else {
+      add("{" + piece.placeholder + "}");
+    }
+  }
+  add(rest_);
+  return fmt::to_string(out);
+}
+
+std::string FillIndices(std::string_view pattern, const std::map<std::string, std::int64_t>& indices,
+                        const std::map<std::string, std::int64_t>& letters) {
+  return IndexPattern(pattern).Fill(indices, letters);
 }
 
 std::vector<std::string> IndicesOf(std::string_view pattern) {

@@ -20,6 +20,21 @@ namespace crossdock::family {
 [[nodiscard]] Result<std::int64_t> GroupCount(std::string_view pattern);
 /// The `at`-th of them: every group replaced by its `at`-th member. {l} stays. REQUIRES: GroupCount succeeded.
 [[nodiscard]] std::string ExpandGroups(std::string_view pattern, std::int64_t at);
+/// A pattern with {l} and {layers+i} placeholders, taken apart once to be filled for many layers and experts. REQUIRES: balanced braces.
+class IndexPattern {
+ public:
+  explicit IndexPattern(std::string_view pattern);
+  /// As FillIndices.
+  [[nodiscard]] std::string Fill(const std::map<std::string, std::int64_t>& indices, const std::map<std::string, std::int64_t>& letters) const;
+
+ private:
+  struct Piece {
+    std::string before;        ///< text before the placeholder
+    std::string placeholder;   ///< without its braces
+  };
+  std::vector<Piece> pieces_;
+  std::string rest_;
+};
 /// {l} replaced by its number, {layers+i} by what the formula over indices and letters gives; a name that is neither stays.
 /// REQUIRES: balanced braces.
 [[nodiscard]] std::string FillIndices(std::string_view pattern, const std::map<std::string, std::int64_t>& indices,

@@ -11,6 +11,7 @@
 #include "dialects/hf/mtp.h"
 #include "dialects/hf/spelling.h"
 #include "family/detect.h"
+#include "tensor/find_near.h"
 
 namespace crossdock::dialects::hf {
 namespace {
@@ -169,6 +170,7 @@ Result<Reading> StartReading(const Catalog& source, const ReadOptions& options, 
   bind.spellings = reading.spellings;
   CROSSDOCK_ASSIGN_OR_RETURN(reading.binding, family::Bind(*hub.family, hub.model, bind));
   for (const std::string& name : reading.spellings) hub.notices.push_back(fmt::format("the names are spelled as the family's `{}`", name));
+  hub.order.reserve(reading.binding.hub.size());
   for (const family::HubTensor& tensor : reading.binding.hub) hub.order.push_back(tensor.name);
   for (const SideFile& file : source.side_files) hub.side_files.push_back(file);
   hub.notices.insert(hub.notices.begin(), source.notices.begin(), source.notices.end());
@@ -191,11 +193,15 @@ Result<std::vector<std::string>> NamesOfFamily(const Catalog& source, const Read
   return names;
 }
 
-std::int32_t FindTensor(const Catalog& source, std::string_view prefix, std::string_view hub_name) {
-  std::string name = std::string(prefix) + std::string(hub_name);
-  const std::int32_t at = source.Find(name);
+std::int32_t FindTensor(const Catalog& source, std::string_view prefix, std::string_view hub_name, std::int32_t* near) {
+  const auto find = [&](std::string_view name) {
+    std::string whole;
+    if (!prefix.empty()) name = whole.append(prefix).append(name);
+    return near != nullptr ? FindNear(source, name, near) : source.Find(name);
+  };
+  const std::int32_t at = find(hub_name);
   if (at >= 0 || !hub_name.starts_with("model.")) return at;
-  return source.Find(std::string(prefix) + std::string(hub_name.substr(6)));  // a base model saved without its head
+  return find(hub_name.substr(6));  // a base model saved without its head
 }
 
 std::int32_t FindHub(const Reading& reading, std::string_view hub_name) {
@@ -222,8 +228,10 @@ Status AddHub(const family::Binding& binding, const family::DialectTensor& spell
 Status ClaimParams(Reading* reading) {
   const Catalog& source = *reading->source;
   std::int64_t unprefixed = 0;
+  std::int32_t near = 0;
+  reading->hub.tensors.reserve(reading->binding.tensors.size());
   for (const family::DialectTensor& wanted : reading->binding.tensors) {
-    const std::int32_t at = FindTensor(source, reading->prefix, wanted.name);
+    const std::int32_t at = FindTensor(source, reading->prefix, wanted.name, &near);
     if (at < 0) {
       CROSSDOCK_ASSIGN_OR_RETURN(std::optional<Dequantized> packed, FindMxfp4(*reading, wanted.name));
       if (packed) {

@@ -42,7 +42,8 @@ struct Reading {
 [[nodiscard]] Result<std::vector<std::string>> NamesOfFamily(const Catalog& source, const ReadOptions& options);
 
 /// The entry `prefix` + hub name, also spelled without `model.`; -1 when absent.
-[[nodiscard]] std::int32_t FindTensor(const Catalog& source, std::string_view prefix, std::string_view hub_name);
+/// `near`: as tensor/find_near.h has it.
+[[nodiscard]] std::int32_t FindTensor(const Catalog& source, std::string_view prefix, std::string_view hub_name, std::int32_t* near = nullptr);
 
 /// The entry of a parameter by its hub name, in the source's spelling; -1 when absent or part of another tensor.
 [[nodiscard]] std::int32_t FindHub(const Reading& reading, std::string_view hub_name);

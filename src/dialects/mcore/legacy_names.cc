@@ -75,8 +75,9 @@ bool GroupsExperts(const Value& args) {
 }
 
 std::optional<Slot> LegacySlot(std::string_view name) {
+  if (!name.starts_with("mp_rank_")) return std::nullopt;
   const std::size_t hash = name.find(".pt#");
-  if (!name.starts_with("mp_rank_") || hash == std::string_view::npos) return std::nullopt;
+  if (hash == std::string_view::npos) return std::nullopt;
   if (name.ends_with("/exp_avg")) return Slot::kAdamMu;
   if (name.ends_with("/exp_avg_sq")) return Slot::kAdamNu;
   const std::string_view path = name.substr(hash + 4);

@@ -138,6 +138,7 @@ class Parser {
   /// A list of unsigned integers; a sign, a fraction or an exponent is refused as upstream does.
   std::optional<Error> ParseIntegers(od::value value, std::string_view name, std::string_view field,
                                      std::vector<std::int64_t>* out) const {
+    out->clear();
     od::array array;
     if (value.get_array().get(array)) return InvalidField(name, field, "a list of unsigned integers");
     for (auto item_or : array) {
@@ -157,17 +158,16 @@ class Parser {
     return std::nullopt;
   }
 
-  Status ParseShape(od::value value, HeaderTensor* tensor) const {
-    std::vector<std::int64_t> axes;
-    if (auto error = ParseIntegers(value, tensor->name, "shape", &axes)) return std::move(*error);
-    auto shape = Dims::FromSpan(axes);
+  Status ParseShape(od::value value, HeaderTensor* tensor) {
+    if (auto error = ParseIntegers(value, tensor->name, "shape", &numbers_)) return std::move(*error);
+    auto shape = Dims::FromSpan(numbers_);
     if (!shape) return std::move(shape).error().WithPath(path_).WithTensor(tensor->name);
     tensor->shape = *shape;
     return OkStatus();
   }
 
-  Status ParseOffsets(od::value value, HeaderTensor* tensor) const {
-    std::vector<std::int64_t> range;
+  Status ParseOffsets(od::value value, HeaderTensor* tensor) {
+    std::vector<std::int64_t>& range = numbers_;
     if (auto error = ParseIntegers(value, tensor->name, "data_offsets", &range)) return std::move(*error);
     if (range.size() != 2) {
       return InvalidField(tensor->name, "data_offsets", "two numbers").WithFound(std::to_string(range.size()));
@@ -177,18 +177,17 @@ class Parser {
   }
 
   Status CheckNames() const {
-    scan::HashedNames names;
-    names.reserve(header.tensors.size());
-    for (const HeaderTensor& tensor : header.tensors) names.emplace_back(std::hash<std::string>()(tensor.name), &tensor.name);
-    const std::string* twice = scan::FindTwice(names);
+    const std::string* twice = scan::FindTwice(header.tensors);
     return twice == nullptr ? OkStatus() : Status(DuplicateKey(*twice));
   }
 
   Status CheckOffsets() {
-    std::sort(header.tensors.begin(), header.tensors.end(), [](const HeaderTensor& a, const HeaderTensor& b) {
+    const auto before = [](const HeaderTensor& a, const HeaderTensor& b) {
       return std::tuple(a.bytes.offset, a.bytes.end(), std::string_view(a.name)) <
              std::tuple(b.bytes.offset, b.bytes.end(), std::string_view(b.name));
-    });
+    };
+    // Most writers list tensors as they lie.
+    if (!std::is_sorted(header.tensors.begin(), header.tensors.end(), before)) std::sort(header.tensors.begin(), header.tensors.end(), before);
     std::int64_t end = 0;
     for (const HeaderTensor& tensor : header.tensors) {
       if (tensor.bytes.offset != end || tensor.bytes.length < 0) {
@@ -248,6 +247,7 @@ class Parser {
 
   std::int64_t data_bytes_;
   const std::string& path_;
+  std::vector<std::int64_t> numbers_;   ///< of one list at a time: its memory serves for all
   bool has_metadata_ = false;
 };
 

@@ -130,10 +130,7 @@ class IndexParser {
   }
 
   Status CheckNames() const {
-    scan::HashedNames names;
-    names.reserve(index_.items.size());
-    for (const Index::Item& item : index_.items) names.emplace_back(std::hash<std::string>()(item.name), &item.name);
-    const std::string* twice = scan::FindTwice(names);
+    const std::string* twice = scan::FindTwice(index_.items);
     return twice == nullptr ? OkStatus() : Status(Duplicate(*twice));
   }
 

@@ -5,11 +5,11 @@
 
 #include <simdjson.h>
 
-#include <algorithm>
+#include <bit>
 #include <functional>
+#include <set>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "crossdock/result.h"
@@ -86,14 +86,44 @@ inline constexpr int kMaxDepth = 64;  // recursion is bounded; no known file nes
   return first != std::string_view::npos && json[first] == '{';
 }
 
-/// The first name that is there twice, or null; `names` is put in another order. Names of one file begin alike, so that comparing their
-/// hashes first is much cheaper; equal hashes are settled by the names, whatever a file does to make them.
-using HashedNames = std::vector<std::pair<std::size_t, const std::string*>>;
-[[nodiscard]] inline const std::string* FindTwice(HashedNames& names) {
-  const auto less = [](const auto& a, const auto& b) { return a.first != b.first ? a.first < b.first : *a.second < *b.second; };
-  std::sort(names.begin(), names.end(), less);
-  const auto twice = std::adjacent_find(names.begin(), names.end(), [](const auto& a, const auto& b) { return a.first == b.first && *a.second == *b.second; });
-  return twice == names.end() ? nullptr : twice->second;
+/// Collects names and finds one that is there twice. A name is compared with those of its own hash only, for names of one file begin
+/// alike. Where a file's names crowd the table, whatever it does to make them, they are sorted instead: no file makes this take long.
+class NameSet {
+ public:
+  explicit NameSet(std::size_t names) : slots_(std::bit_ceil(2 * names + 1), nullptr) {}
+  /// False when an equal name was added before. The name stays where it is as long as this does.
+  [[nodiscard]] bool Add(const std::string* name) {
+    if (crowded_) return sorted_.insert(*name).second;
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t at = std::hash<std::string_view>()(*name) & mask;
+    for (int steps = 0; slots_[at] != nullptr; at = (at + 1) & mask) {
+      if (*slots_[at] == *name) return false;
+      if (++steps < kMaxSteps) continue;
+      crowded_ = true;
+      for (const std::string* other : slots_) {
+        if (other != nullptr) sorted_.insert(*other);
+      }
+      return sorted_.insert(*name).second;
+    }
+    slots_[at] = name;
+    return true;
+  }
+
+ private:
+  static constexpr int kMaxSteps = 128;  // more than names that nobody chose need in a table that is half empty
+  std::vector<const std::string*> slots_;
+  bool crowded_ = false;
+  std::set<std::string_view> sorted_;
+};
+
+/// The first of `items` whose name is there before, or null.
+template <typename Items>
+[[nodiscard]] const std::string* FindTwice(const Items& items) {
+  NameSet names(items.size());
+  for (const auto& item : items) {
+    if (!names.Add(&item.name)) return &item.name;
+  }
+  return nullptr;
 }
 
 }  // namespace crossdock::formats::safetensors::scan

@@ -12,6 +12,7 @@
 #include "formats/safetensors/directory.h"
 #include "formats/safetensors/header.h"
 #include "formats/safetensors/safetensors.h"
+#include "tensor/find_near.h"
 
 namespace crossdock::formats::safetensors {
 namespace {
@@ -208,8 +209,9 @@ class Builder {
     std::vector<std::string_view> ghosts;
     std::vector<std::string_view> moved;
     std::size_t known = 0;
+    std::int32_t near = 0;
     for (const Index::Item& item : weights_.index->items) {
-      const std::int32_t at = catalog_.Find(item.name);
+      const std::int32_t at = FindNear(catalog_, item.name, &near);
       if (at >= 0) {
         ++known;
         if (catalog_.entries[static_cast<std::size_t>(at)].chunks[0].file != item.file) moved.push_back(item.name);
