@@ -193,6 +193,55 @@ def test_experts_that_the_family_keeps_fused(workshop, case):
     assert_same(raw_of(read_directory_as_torch(target)), raw_of(wanted))
     assert json.loads((target / "config.json").read_text())["quantization_config"]["modules_to_not_convert"] == kept
     assert any("router" in module for module in kept)
+    again = workshop.fresh("again")   # through, bit for bit
+    tool.convert(target, again, "--to", "hf", "--fp8", "--fp8-block-size", 16, 16, "--max-shard-size", "30KB")
+    assert {path.name: path.read_bytes() for path in again.iterdir()} == {path.name: path.read_bytes() for path in target.iterdir()}
+    # The way back, in the family's own form: what the codes and scales are worth.
+    back = workshop.fresh("back")
+    tool.convert(target, back, "--to", "hf", "--dtype", "bf16")
+    wide = {name: value.to(torch.bfloat16) for name, value in dequantized(target, (16, 16)).items()}
+    for prefix in {name.partition(".experts.")[0] for name in wide if ".experts." in name}:
+        for last in ("gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"):
+            kind = "bias" if last.endswith("_bias") else "weight"
+            each = lambda layer: [wide.pop(f"{prefix}.experts.{e}.{layer}.{kind}") for e in range(count)]
+            count = sum(name.startswith(f"{prefix}.experts.") and name.endswith(f".down_proj.{kind}") for name in wide)
+            if count == 0:
+                continue
+            if last.startswith("gate_up"):
+                join = (lambda g, u: torch.stack([g, u], 1).flatten(0, 1)) if case == "gpt_oss" else (lambda g, u: torch.cat([g, u]))
+                whole = torch.stack([join(g, u) for g, u in zip(each("gate_proj"), each("up_proj"))])
+            else:
+                whole = torch.stack(each("down_proj"))
+            wide[f"{prefix}.experts.{last}"] = whole.mT.contiguous() if kind == "weight" else whole
+    assert sorted(wide) == sorted(read_directory_as_torch(directory))
+    assert_same(raw_of(read_directory_as_torch(back)), raw_of(wide))
+
+
+def test_a_vision_models_language_part_alone(workshop):
+    """Qwen2.5-VL: the tower stays as it is and is listed; transformers loads the rest as the codes say."""
+    pytest.importorskip("accelerate")
+    import test_vision
+    import transformers
+    text = dict(hidden_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, intermediate_size=256, vocab_size=307,
+                rope_parameters=dict(rope_type="default", rope_theta=10000.0, mrope_section=[4, 6, 6]))
+    vision = dict(hidden_size=128, depth=1, num_heads=4, intermediate_size=256, out_hidden_size=128, patch_size=4, spatial_merge_size=2, temporal_patch_size=2,
+                  fullatt_block_indexes=[0], window_size=16)
+    source, target, plain = (workshop.fresh(name) for name in ("vision", "fp8", "plain"))
+    model = transformers.Qwen2_5_VLForConditionalGeneration(transformers.Qwen2_5_VLConfig(text_config=text, vision_config=vision)).to(torch.bfloat16)
+    tensors = test_vision.save_filled(model, source)
+    wanted, kept = reference.export(tensors, strategy="block")
+    assert any("visual" in module for module in kept) and sum(value.dtype == E4M3 for value in wanted.values()) == 14
+    tool.convert(source, target, "--to", "hf", "--fp8")
+    assert_same(raw_of(read_directory_as_torch(target)), raw_of(wanted))
+    # Loaders know the modules by the names of their own classes, of which there have been two.
+    others = [f"model.{module}" for module in kept if module.startswith("visual.")] + ["language_model.lm_head"]
+    assert json.loads((target / "config.json").read_text())["quantization_config"]["modules_to_not_convert"] == sorted(kept + others)
+    tool.convert(target, plain, "--to", "hf")
+    assert_same(raw_of(read_directory_as_torch(plain)), raw_of(dequantized(target)))
+    load = lambda path: transformers.AutoModelForImageTextToText.from_pretrained(path, dtype=torch.bfloat16, output_loading_info=True)
+    (theirs, info), (ours, _) = load(target), load(plain)
+    assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], info
+    assert_same(raw_of(theirs.state_dict()), raw_of(ours.state_dict()))
 
 
 def test_from_megatron_equals_the_way_over_hugging_face(workshop):
@@ -208,7 +257,7 @@ def test_from_megatron_equals_the_way_over_hugging_face(workshop):
         assert {path.name: path.read_bytes() for path in direct.iterdir()} == {path.name: path.read_bytes() for path in twice.iterdir()}
 
 
-def dequantized(directory):
+def dequantized(directory, block=(128, 128)):
     """bfloat16 of codes and scales, in this file's own arithmetic."""
     tensors, out = read_directory_as_torch(directory), {}
     for name, value in tensors.items():
@@ -219,7 +268,7 @@ def dequantized(directory):
             rows, cols = value.shape
             if scale.dim() == 1:
                 scale = scale.reshape(1, 1)
-            height, width = (128, 128) if name + "_scale_inv" in tensors else (1 if scale.shape[0] > 1 else rows, cols)
+            height, width = block if name + "_scale_inv" in tensors else (1 if scale.shape[0] > 1 else rows, cols)
             value = (value.float() * scale.repeat_interleave(height, 0)[:rows].repeat_interleave(width, 1)[:, :cols]).to(torch.bfloat16)
         out[name] = value
     return out

@@ -7,6 +7,7 @@
 
 #include "dialects/hf/config_check.h"
 #include "dialects/hf/config_patch.h"
+#include "dialects/hf/fp8_experts.h"
 #include "dialects/hf/infer_letters.h"
 #include "dialects/hf/mtp.h"
 #include "dialects/hf/spelling.h"
@@ -86,7 +87,7 @@ Status AddDequantized(const family::DialectTensor& wanted, Dequantized made, Rea
     reading->mismatched.push_back(fmt::format("{}: expected {}, found {}", name, ToString(wanted.shape), ToString(made.expr->shape)));
     return OkStatus();
   }
-  ++reading->dequantized[made.form + (made.assumed_block ? " (assumed: config.json names no block)" : "")];
+  if (!made.form.empty()) ++reading->dequantized[made.form + (made.assumed_block ? " (assumed: config.json names no block)" : "")];
   const DType dtype = made.expr->dtype;
   return AddHub(reading->binding, wanted, Slot::kParam, dtype, made.expr, &reading->hub.tensors);
 }
@@ -234,6 +235,9 @@ Status ClaimParams(Reading* reading) {
     const std::int32_t at = FindTensor(source, reading->prefix, wanted.name, &near);
     if (at < 0) {
       CROSSDOCK_ASSIGN_OR_RETURN(std::optional<Dequantized> packed, FindMxfp4(*reading, wanted.name));
+      if (!packed) {
+        CROSSDOCK_ASSIGN_OR_RETURN(packed, JoinExperts(*reading->hub.family, source, reading->prefix + wanted.name, wanted.shape, reading->quantization));
+      }
       if (packed) {
         CROSSDOCK_RETURN_IF_ERROR(AddDequantized(wanted, std::move(*packed), reading));
       } else {
