@@ -160,6 +160,9 @@ def main():
             road("hf -> maxtext, zstd 1", from_hf, "maxtext"),
             road("maxtext, not compressed -> hf", maxtext, "hf"),
             road("maxtext, zstd 1 -> hf", packed, "hf"),
+            road("hf -> hf fp8 block", from_hf, "hf", "--fp8", "block", peer=lambda t: [*lean, "fp8", hf, t]),
+            road("hf -> hf fp8 channel", from_hf, "hf", "--fp8", "channel"),
+            road("megatron TP2 PP2 -> hf fp8 block", megatron, "hf", "--fp8", "block"),
         ]
         print(f"Llama, bf16, {size_of(hf) / 2**30:.2f} GiB, {options.rounds} rounds, cold, --memory {options.memory}, "
               f"{os.cpu_count()} cores. cp = `cp -r --reflink=never` + `sync -f`.\n")

@@ -1,8 +1,8 @@
-"""The leanest PyTorch script for the same job: Hugging Face safetensors to a torch DCP with Megatron's names, and back.
+"""The leanest PyTorch script for the same job: Hugging Face safetensors to a torch DCP with Megatron's names, and back, or to FP8.
 
 It does the tensor operations only (QKV by groups, gate/up, layers stacked), holds the model in memory as such scripts do,
 and ends with fsync. The way back reads a real torch_dist run: the tracker's step, whatever its TP and PP, and the
-config.json in its hf folder. Usage: lean_torch.py to|from SOURCE TARGET
+config.json in its hf folder. FP8 is by blocks of 128 x 128 with F32 scales, file by file. Usage: lean_torch.py to|from|fp8 SOURCE TARGET
 """
 import json
 import os
@@ -94,5 +94,42 @@ def from_megatron(source, target):
         os.fsync(file.fileno())
 
 
+def quantize(weight, block=128):
+    """q and s of one matrix: s = amax / 448 of each block, q = w / s in F8_E4M3."""
+    rows, cols = weight.shape
+    padded = torch.nn.functional.pad(weight.float(), (0, -cols % block, 0, -rows % block))
+    blocks = padded.view(padded.shape[0] // block, block, padded.shape[1] // block, block)
+    scales = blocks.abs().amax((1, 3)) / 448
+    scales[scales == 0] = 1
+    q = (blocks / scales[:, None, :, None]).to(torch.float8_e4m3fn).view(padded.shape)[:rows, :cols]
+    return q.contiguous(), scales
+
+
+def to_fp8(source, target):
+    os.makedirs(target)
+    weight_map, total = {}, 0
+    for file in sorted(name for name in os.listdir(source) if name.endswith(".safetensors")):
+        out = {}
+        with safe_open(os.path.join(source, file), "pt") as opened:
+            for name in opened.keys():
+                tensor = opened.get_tensor(name)
+                if name.endswith("_proj.weight"):
+                    out[name], out[name + "_scale_inv"] = quantize(tensor)
+                else:
+                    out[name] = tensor
+        path = os.path.join(target, file)
+        save_file(out, path, {"format": "pt"})
+        with open(path, "rb") as written:
+            os.fsync(written.fileno())
+        weight_map |= dict.fromkeys(out, file)
+        total += sum(tensor.nbytes for tensor in out.values())
+    with open(os.path.join(source, "config.json")) as file:
+        config = json.load(file)
+    config["quantization_config"] = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+    for name, content in (("config.json", config), ("model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": weight_map})):
+        with open(os.path.join(target, name), "w") as file:
+            json.dump(content, file)
+
+
 if __name__ == "__main__":
-    (to_megatron if sys.argv[1] == "to" else from_megatron)(sys.argv[2], sys.argv[3])
+    {"to": to_megatron, "from": from_megatron, "fp8": to_fp8}[sys.argv[1]](sys.argv[2], sys.argv[3])
