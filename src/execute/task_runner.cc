@@ -442,9 +442,10 @@ Status TaskRunner::Stream(const plan::Output& output, std::span<const Segment> s
         offset += copied;
         if (copied > 0) continue;
       }
-      // Slices end at multiples of their size in the file: no page is written by two calls but at the very ends.
+      // Slices end at multiples of their size in the file: no page is written by two calls but at the very ends. In memory they lie within
+      // pages as in the file, so that whole pages can go past the cache (io/direct_file.h).
       const std::int64_t boundary = RoundUp(base + offset + 1, kSliceBytes) - base;
-      const std::span<std::byte> slice(slice_.data(), static_cast<std::size_t>(std::min(boundary, end) - offset));
+      const std::span<std::byte> slice(slice_.data() + (base + offset) % kSliceBytes, static_cast<std::size_t>(std::min(boundary, end) - offset));
       CROSSDOCK_RETURN_IF_ERROR(FillSlice(segments, at, used, slice));
       CROSSDOCK_RETURN_IF_ERROR(WriteSlice(output, offset, slice, sum));
       offset += static_cast<std::int64_t>(slice.size());

@@ -16,8 +16,9 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "io/direct_file.h"
 #include "io/file_descriptor.h"
-#include "io/storage.h"
+#include "io/local_storage.h"
 #include "io/writeback.h"
 
 namespace crossdock::io {
@@ -56,10 +57,18 @@ Error SystemError(int err, std::string_view action, const std::string& path,
   return std::move(error).WithPath(path).WithHint(std::move(hint));
 }
 
+constexpr std::uint32_t kXfs = 0x58465342;
+constexpr std::uint32_t kExt4 = 0x0000EF53;  // and its older forms
+
+bool IsOneOf(int fd, std::span<const std::uint32_t> systems) {
+  struct statfs st{};
+  return ::fstatfs(fd, &st) == 0 && std::ranges::find(systems, static_cast<std::uint32_t>(st.f_type)) != systems.end();
+}
+
 /// Whether the file's system can do better with a copy than this process: share blocks (aligned ranges), or copy on its server.
 /// Elsewhere the kernel moves the bytes from page to page as we do, through more cache: 3 to 30 % more CPU on ext4 (docs/performance.md).
 bool CopiesPay(int fd) {
-  constexpr std::array<std::uint32_t, 8> kSystems = {0x58465342,   // XFS
+  constexpr std::array<std::uint32_t, 8> kSystems = {kXfs,
                                                      0x9123683E,   // Btrfs
                                                      0xCA451A4E,   // bcachefs
                                                      0x2FC12FC1,   // ZFS
@@ -67,8 +76,14 @@ bool CopiesPay(int fd) {
                                                      0xFF534D42,   // CIFS
                                                      0xFE534D42,   // SMB 2
                                                      0x00C36400};  // Ceph
-  struct statfs st{};
-  return ::fstatfs(fd, &st) == 0 && std::ranges::find(kSystems, static_cast<std::uint32_t>(st.f_type)) != kSystems.end();
+  return IsOneOf(fd, kSystems);
+}
+
+/// Whether large writes past the page cache are known to gain: measured on ext4; XFS writes so by the same code of the kernel. Not where
+/// the system compresses or sums what it writes, or sends each write over a network, which the cache gathers and overlaps.
+bool DirectWritesPay(int fd) {
+  constexpr std::array<std::uint32_t, 2> kSystems = {kExt4, kXfs};
+  return IsOneOf(fd, kSystems);
 }
 
 FileKind KindOf(mode_t mode) {
@@ -130,25 +145,31 @@ class LocalReadFile final : public ReadFile {
   std::string path_;
 };
 
+/// What the files of one LocalStorage have in common.
+struct Common {
+  SystemCopies copies = SystemCopies::kWhereItPays;
+  DirectWrites direct = DirectWrites::kWhereItPays;
+  std::shared_ptr<WritebackWindow> window = std::make_shared<WritebackWindow>();
+  std::shared_ptr<DirectFiles> files = std::make_shared<DirectFiles>();
+};
+
 class LocalWriteFile final : public WriteFile {
  public:
-  LocalWriteFile(int fd, std::string path, std::shared_ptr<WritebackWindow> window, SystemCopies copies)
-      : fd_(std::make_shared<FileDescriptor>(fd)), path_(std::move(path)), window_(std::move(window)),
-        copies_(copies == SystemCopies::kAlways || CopiesPay(fd)) {}
+  LocalWriteFile(int fd, std::string path, const Common& common)
+      : fd_(std::make_shared<FileDescriptor>(fd)), path_(std::move(path)), window_(common.window),
+        copies_(common.copies == SystemCopies::kAlways || CopiesPay(fd)) {
+    if (common.direct == DirectWrites::kAlways || (common.direct == DirectWrites::kWhereItPays && DirectWritesPay(fd))) {
+      direct_ = std::make_unique<DirectFile>(path_, fd_, common.files);
+    }
+  }
 
   Status WriteAt(std::int64_t offset, std::span<const std::byte> data) override {
-    std::size_t done = 0;
-    while (done < data.size()) {
-      const ssize_t n = ::pwrite(fd_->get(), data.data() + done, std::min(data.size() - done, kMaxTransfer),
-                                 offset + static_cast<std::int64_t>(done));
-      if (n < 0) {
-        if (errno == EINTR) continue;
-        return SystemError(errno, "write", path_, ErrorCode::kIo).WithOffset(offset);
-      }
-      if (n == 0) return SystemError(EIO, "write", path_, ErrorCode::kIo).WithOffset(offset);
-      done += static_cast<std::size_t>(n);
-    }
-    return OkStatus();
+    const DirectFile::Part pages = direct_ == nullptr ? DirectFile::Part{} : DirectFile::WholePages(offset, data);
+    if (pages.length == 0) return WriteCached(offset, data);
+    const auto at = [&](std::size_t from) { return offset + static_cast<std::int64_t>(from); };
+    const std::size_t written = pages.first + direct_->Write(at(pages.first), data.subspan(pages.first, pages.length));
+    CROSSDOCK_RETURN_IF_ERROR(WriteCached(offset, data.first(pages.first)));
+    return WriteCached(at(written), data.subspan(written));
   }
 
   bool CopyFrom(const ReadFile& source, std::int64_t from, std::int64_t to, std::int64_t length) override {
@@ -201,15 +222,31 @@ class LocalWriteFile final : public WriteFile {
   const std::string& path() const override { return path_; }
 
  private:
+  Status WriteCached(std::int64_t offset, std::span<const std::byte> data) const {
+    std::size_t done = 0;
+    while (done < data.size()) {
+      const ssize_t n = ::pwrite(fd_->get(), data.data() + done, std::min(data.size() - done, kMaxTransfer),
+                                 offset + static_cast<std::int64_t>(done));
+      if (n < 0) {
+        if (errno == EINTR) continue;
+        return SystemError(errno, "write", path_, ErrorCode::kIo).WithOffset(offset);
+      }
+      if (n == 0) return SystemError(EIO, "write", path_, ErrorCode::kIo).WithOffset(offset);
+      done += static_cast<std::size_t>(n);
+    }
+    return OkStatus();
+  }
+
   std::shared_ptr<const FileDescriptor> fd_;
   std::string path_;
   std::shared_ptr<WritebackWindow> window_;
   bool copies_;
+  std::unique_ptr<DirectFile> direct_;   ///< null where all is written through the cache
 };
 
 class LocalStorage final : public Storage {
  public:
-  explicit LocalStorage(SystemCopies copies) : copies_(copies) {}
+  explicit LocalStorage(const Common& common) : common_(common) {}
 
   Result<FileInfo> Stat(const std::string& path) override {
     struct stat st{};
@@ -262,13 +299,13 @@ class LocalStorage final : public Storage {
   Result<std::unique_ptr<WriteFile>> Create(const std::string& path) override {
     CROSSDOCK_ASSIGN_OR_RETURN(const int fd,
                                OpenFd(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, "create the file", ErrorCode::kIo));
-    return std::unique_ptr<WriteFile>(std::make_unique<LocalWriteFile>(fd, path, window_, copies_));
+    return std::unique_ptr<WriteFile>(std::make_unique<LocalWriteFile>(fd, path, common_));
   }
 
   Result<std::unique_ptr<WriteFile>> OpenWrite(const std::string& path) override {
     CROSSDOCK_ASSIGN_OR_RETURN(const int fd,
                                OpenFd(path, O_RDWR | O_NOFOLLOW, "open for writing", ErrorCode::kIncomplete));
-    return std::unique_ptr<WriteFile>(std::make_unique<LocalWriteFile>(fd, path, window_, copies_));
+    return std::unique_ptr<WriteFile>(std::make_unique<LocalWriteFile>(fd, path, common_));
   }
 
   Status MakeDir(const std::string& path) override {
@@ -317,7 +354,7 @@ class LocalStorage final : public Storage {
   Result<std::unique_ptr<WriteFile>> Lock(const std::string& path) override {
     while (true) {
       CROSSDOCK_ASSIGN_OR_RETURN(const int fd, OpenFd(path, O_RDWR | O_CREAT | O_NOFOLLOW, "write into the folder", ErrorCode::kIo));
-      auto file = std::make_unique<LocalWriteFile>(fd, path, window_, copies_);
+      auto file = std::make_unique<LocalWriteFile>(fd, path, common_);
       while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno == EINTR) continue;
         if (errno == EWOULDBLOCK) return std::unique_ptr<WriteFile>();
@@ -381,12 +418,18 @@ class LocalStorage final : public Storage {
     return std::optional(std::move(entry));
   }
 
-  SystemCopies copies_;
-  std::shared_ptr<WritebackWindow> window_ = std::make_shared<WritebackWindow>();
+  Common common_;
 };
 
 }  // namespace
 
-std::unique_ptr<Storage> MakeLocalStorage(SystemCopies copies) { return std::make_unique<LocalStorage>(copies); }
+std::unique_ptr<Storage> MakeLocalStorage(SystemCopies copies) { return MakeLocalStorage(copies, DirectWrites::kWhereItPays); }
+
+std::unique_ptr<Storage> MakeLocalStorage(SystemCopies copies, DirectWrites direct) {
+  Common common;
+  common.copies = copies;
+  common.direct = direct;
+  return std::make_unique<LocalStorage>(common);
+}
 
 }  // namespace crossdock::io
