@@ -117,6 +117,47 @@ class ManyTensors(unittest.TestCase):
         self.assertLessEqual(usage.anonymous_peak, 3 * 1024 * tensors)
 
 
+class SystemCopies(unittest.TestCase):
+    """What is only moved is copied by copy_file_range where the file system is one that gains by it: on file systems in files, for root."""
+
+    def copied(self, kind, make):
+        folder = tempfile.mkdtemp(prefix="crossdock-limits-")
+        self.addCleanup(shutil.rmtree, folder)
+        image, root = os.path.join(folder, "image"), os.path.join(folder, "root")
+        os.mkdir(root)
+        with open(image, "wb") as file:
+            file.truncate(512 * MIB)
+        for command in ([*make, image], ["mount", "-o", "loop", image, root]):
+            try:
+                done = subprocess.run(command, check=False, capture_output=True, text=True)
+            except FileNotFoundError:
+                self.skipTest(f"no {command[0]} here: copies inside {kind} were NOT tested")
+            if done.returncode != 0:
+                self.skipTest(f"copies inside {kind} were NOT tested: {' '.join(command)}: {done.stderr.strip()}")
+        self.addCleanup(subprocess.run, ["umount", root], check=True)
+        source, target = os.path.join(root, "hf"), os.path.join(root, "out")
+        tensor_bytes = models.write_llama(source, layers=1, vocab=4000)
+        plain = os.path.join(folder, "out")
+        usage = process.run([PROGRAM, "convert", source, target, "--to", "full-state", "--quiet"])
+        self.assertEqual(usage.status, 0, usage.output)
+        # From one file system to another it is not copied so: the kernel refuses, and the bytes must be the same.
+        across = process.run([PROGRAM, "convert", source, plain, "--to", "full-state", "--quiet"])
+        self.assertEqual(across.status, 0, across.output)
+        for name in os.listdir(plain):
+            self.assertEqual(subprocess.run(["cmp", os.path.join(plain, name), os.path.join(target, name)], check=False).returncode, 0, name)
+        # Reading and writing takes a call of each kind for every MiB, a copy one for 8.
+        self.assertGreater(across.write_calls, tensor_bytes // MIB)
+        for calls in ("read_calls", "write_calls"):
+            self.assertLess(getattr(usage, calls), getattr(across, calls) - tensor_bytes // MIB // 2, calls)
+        self.assertGreaterEqual(usage.write_chars, tensor_bytes)
+
+    def test_xfs_copies_what_is_only_moved(self):
+        self.copied("XFS", ["mkfs.xfs", "-q", "-f"])
+
+    def test_btrfs_copies_what_is_only_moved(self):
+        self.copied("Btrfs", ["mkfs.btrfs", "-q", "-f"])
+
+
 class Planning(unittest.TestCase):
     def test_a_model_of_671_billion_parameters_is_planned_from_its_description_alone(self):
         with tempfile.TemporaryDirectory(prefix="crossdock-planning-") as folder:
