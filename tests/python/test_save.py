@@ -215,7 +215,7 @@ KILLED = textwrap.dedent("""
     from crossdock.comm import FileComm
     sys.path.insert(0, sys.argv[1])
     from test_save import tensors_of
-    reference, out, meet, rank, dies_at = sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]), int(sys.argv[6])
+    reference, out, meet, seconds, rank, dies_at = *sys.argv[2:6], int(sys.argv[6]), int(sys.argv[7])
     layout = crossdock.Layout(tp=2)
     class Comm(FileComm):
         calls = 0
@@ -227,7 +227,7 @@ KILLED = textwrap.dedent("""
             if Comm.calls == dies_at:
                 os.kill(os.getpid(), signal.SIGKILL)
             return self._inner.allgather_bytes(bytes(data))
-    exporter = crossdock.Exporter(out, reference, layout, rank, overwrite=True, comm=Comm(meet, rank, 2, timeout_sec=3.0), threads=1)
+    exporter = crossdock.Exporter(out, reference, layout, rank, overwrite=True, comm=Comm(meet, rank, 2, timeout_sec=float(seconds)), threads=1)
     try:
         exporter.save(1, tensors_of(reference, layout, rank))
         print("saved")
@@ -237,24 +237,29 @@ KILLED = textwrap.dedent("""
 
 
 def test_a_killed_rank_leaves_the_old_directory_and_the_next_save_clears_up(demo, tmp_path):
-    def start(dies_at):
-        words = [str(pathlib.Path(__file__).parent), str(demo / "hf"), str(tmp_path / "out" / "hf"), str(tmp_path / "meet")]
+    def start(root, dies_at, seconds):
+        words = [str(pathlib.Path(__file__).parent), str(demo / "hf"), str(root / "out" / "hf"), str(root / "meet"), str(seconds)]
         return [subprocess.Popen([sys.executable, "-c", KILLED, *words, str(rank), str(at)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
                 for rank, at in enumerate(dies_at)]
 
     def end(processes):
-        return [process.communicate(timeout=120) + (process.returncode,) for process in processes]
+        return [process.communicate(timeout=240) + (process.returncode,) for process in processes]
 
-    assert [out.strip() for out, _, _ in end(start((0, 0)))] == ["saved", "saved"]
-    before = tree(tmp_path / "out")
-    assert "hf/config.json" in before
-    for dies_at, survivor in (((0, 6), 0), ((0, 4), 0), ((6, 0), 1)):   # before it said that it had written; that it was there; rank 0 itself, with everything written
-        results = end(start(dies_at))
+    # Before it said that it had written; that it was there; rank 0 itself, with everything written. Side by side: each waits its time out.
+    roots = [tmp_path / name for name in ("written", "there", "first")]
+    for ranks in [start(root, (0, 0), 120) for root in roots]:
+        assert [out.strip() for out, _, _ in end(ranks)] == ["saved", "saved"]
+    before = [tree(root / "out") for root in roots]
+    assert all("hf/config.json" in files for files in before)
+    cases = (((0, 6), 0), ((0, 4), 0), ((6, 0), 1))
+    for root, (_, survivor), ranks, files in zip(roots, cases, [start(root, dies_at, 15) for root, (dies_at, _) in zip(roots, cases)], before):
+        results = end(ranks)
         assert results[1 - survivor][2] == -signal.SIGKILL
         assert "did not come" in results[survivor][0], results
-        assert {name: data for name, data in tree(tmp_path / "out").items() if not name.startswith(".")} == before
-    assert [out.strip() for out, _, _ in end(start((0, 0)))] == ["saved", "saved"]
-    assert tree(tmp_path / "out") == before
+        assert {name: data for name, data in tree(root / "out").items() if not name.startswith(".")} == files
+    for root, files, ranks in zip(roots, before, [start(root, (0, 0), 120) for root in roots]):
+        assert [out.strip() for out, _, _ in end(ranks)] == ["saved", "saved"]
+        assert tree(root / "out") == files
 
 
 def test_connections_may_be_anybodys(demo, tmp_path):
