@@ -39,7 +39,9 @@ struct ExportOptions {
   std::vector<std::string> keep_dtype;                        ///< as of convert
   Fp8Request fp8;                                             ///< as of convert; on the CPU
   std::int64_t max_shard_bytes = 5'000'000'000;
-  std::string mtp = "keep";                                   ///< layers of multi-token prediction: the run holds them ("keep"), "drop", or the reference's ("template")
+  /// Layers of multi-token prediction. "none": the run has none; "template": it has none, and they are the reference's; "keep", "drop": it
+  /// holds those of the reference, which is kUnsupported where the reference has any.
+  std::string mtp = "keep";
   bool local_layers = false;                                  ///< see LoadOptions
   bool grouped_experts = true;
   std::optional<std::int64_t> vocab_divisor, padded_vocab;

@@ -61,8 +61,8 @@ class Exporter:
     reference: the model's Hugging Face directory; its weights may be absent. layout: a Layout, and rank: the global rank, an int, or a RankPlace.
     dtype: "keep" (as the tensors are), "bf16", "fp16", "fp32", or "fp8" with fp8 = dict(strategy="block" | "channel" | "tensor",
     block=(128, 128), scale_fmt="ue8m0", format=, arith=, skip=[...], only=[...], check_tp=). shard_size: bytes, an int or "4GiB".
-    mtp: layers of multi-token prediction: "keep", the run holds those of the reference; "none", it has none; "template", it has none and they
-    are the reference's; "drop". comm: how the ranks are connected (crossdock.comm); None for one rank alone.
+    mtp: layers of multi-token prediction: "none", the run has none; "template", it has none and they are the reference's; "keep", it holds those of
+    the reference, which is UnsupportedError where the reference has any. comm: how the ranks are connected (crossdock.comm); None for one rank alone.
     mode: "sync", or "snapshot": save copies the tensors into memory and returns, and a thread writes them. memory: bytes of buffers beside that.
     post_hook: `pkg.mod.fn` (crossdock.hooks), and args, its first argument. on_error: "raise", or "log": an error of a save is logged on every
     rank, the hook is not called, and training goes on; errors of options and of `validate` are always raised.

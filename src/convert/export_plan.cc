@@ -11,6 +11,7 @@
 #include "convert/live_names.h"
 #include "convert/live_options.h"
 #include "convert/planned_shards.h"
+#include "dialects/hf/mtp.h"
 #include "dialects/mcore/common_state.h"
 #include "dialects/mcore/legacy_names.h"
 #include "formats/live/live.h"
@@ -86,6 +87,13 @@ Result<Catalog> CatalogOfRun(io::Storage& storage, const ExportOptions& options,
   CROSSDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<io::OverlayStorage> planned, OverPlannedShards(storage, request));
   io::Storage& reference = planned ? static_cast<io::Storage&>(*planned) : storage;
   CROSSDOCK_ASSIGN_OR_RETURN(const Source source, OpenAndRead(reference, request));
+  const auto predicting = source.hub.model.letters.find(dialects::hf::kMtpLetter);
+  if (predicting != source.hub.model.letters.end() && predicting->second > 0) {
+    return MakeError(ErrorCode::kUnsupported, "layers of multi-token prediction that a run holds are not saved from inside it by this version")
+        .WithPath(options.reference)
+        .WithFound(fmt::format("{} in the reference, and mtp `{}`", predicting->second, options.mtp))
+        .WithHint("mtp `template` takes them from the reference, `none` leaves them out; `convert` carries those of the run's checkpoint");
+  }
   CROSSDOCK_ASSIGN_OR_RETURN(dialects::TargetState state, ArrangeTarget(source, formats::Kind::kMegatronLegacy, conversion));
   Catalog catalog = std::move(state.catalog);
   catalog.side_files.clear();
