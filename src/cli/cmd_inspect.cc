@@ -23,7 +23,9 @@ Result<Report> RunInspect(const Request& request, const Machine& machine, const 
   options.json = request.by_program || request.Flag("json");
   options.text = request.by_program || !options.json;
   options.last = !request.by_program;
-  if (options.last) UseLargePages();  // the heap is this command's alone
+  // The heap is this command's alone. The table of a DCP is read in few large pieces, which are best given back at once.
+  const auto dcp = [&](const char* file) { return machine.exists(options.path + "/" + file); };
+  if (options.last && !dcp(".metadata") && !dcp("latest_checkpointed_iteration.txt")) UseLargePages();
   return Inspect(options, hooks);
 }
 
