@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <thread>
@@ -22,7 +23,8 @@ constexpr auto kLastWords = 5s;       // from SIGTERM to SIGKILL
 
 /// Imports the function, and calls it where there is a path.
 constexpr const char* kCaller = R"(
-import argparse, importlib, os, sys
+import argparse, importlib, inspect, os, sys, time
+start = time.monotonic()
 module, _, name = sys.argv[1].rpartition(".")
 module = importlib.import_module(module)
 hook = getattr(module, name)
@@ -36,7 +38,12 @@ if path:
     finally:
         flush = getattr(module, "flush", None)
         if callable(flush):
-            flush(timeout_sec=float(sys.argv[2]))
+            try:
+                takes = any(one.name == "timeout_sec" or one.kind is one.VAR_KEYWORD for one in inspect.signature(flush).parameters.values())
+            except (TypeError, ValueError):
+                takes = False
+            left = max(0.0, float(sys.argv[2]) - (time.monotonic() - start))
+            flush(timeout_sec=left) if takes else flush()
 )";
 
 struct SpawnSettings {
@@ -62,7 +69,7 @@ Result<pid_t> Spawn(const HookProcess& hook) {
   sigset_t none, usual;
   sigemptyset(&none);
   sigemptyset(&usual);
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGPIPE}) sigaddset(&usual, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGPIPE, SIGCHLD}) sigaddset(&usual, signal);
   posix_spawnattr_setsigmask(&settings.attributes, &none);
   posix_spawnattr_setsigdefault(&settings.attributes, &usual);
   posix_spawnattr_setpgroup(&settings.attributes, 0);  // what it starts is ended with it
@@ -88,21 +95,27 @@ Result<pid_t> Spawn(const HookProcess& hook) {
   return MakeError(ErrorCode::kIo, fmt::format("the hook could not be started: {}", std::strerror(error))).WithPath(words.front());
 }
 
-/// The wait status, or -1 while it runs.
+/// Whether it has ended. Its group is its own until it is waited for.
+bool HasEnded(pid_t pid) {
+  siginfo_t info{};
+  return waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == pid;
+}
+
+/// The wait status; -1 where somebody who ignores SIGCHLD has left us none.
 int StatusOf(pid_t pid) {
   int status = 0;
-  return waitpid(pid, &status, WNOHANG) == pid ? status : -1;
+  while (waitpid(pid, &status, 0) != pid) {
+    if (errno != EINTR) return -1;
+  }
+  return status;
 }
 
 void End(pid_t pid) {
   kill(-pid, SIGTERM);
   const auto last = std::chrono::steady_clock::now() + kLastWords;
-  while (std::chrono::steady_clock::now() < last) {
-    if (StatusOf(pid) != -1) break;
-    std::this_thread::sleep_for(kLook);
-  }
-  // What it started too, also when it has ended itself.
-  if (kill(-pid, SIGKILL) == 0) waitpid(pid, nullptr, 0);
+  while (!HasEnded(pid) && std::chrono::steady_clock::now() < last) std::this_thread::sleep_for(kLook);
+  kill(-pid, SIGKILL);  // what it started too, also when it has ended itself
+  StatusOf(pid);
 }
 
 }  // namespace
@@ -111,8 +124,9 @@ Status RunHook(const HookProcess& hook, std::chrono::seconds limit, const std::s
   CROSSDOCK_ASSIGN_OR_RETURN(const pid_t pid, Spawn(hook));
   const auto last = std::chrono::steady_clock::now() + limit;
   while (true) {
-    const int status = StatusOf(pid);
-    if (status != -1) {
+    if (HasEnded(pid)) {
+      const int status = StatusOf(pid);
+      if (status == -1) return MakeError(ErrorCode::kIo, "how it ended is not known");
       if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return OkStatus();
       return MakeError(ErrorCode::kIo, WIFEXITED(status) ? fmt::format("it ended with status {}", WEXITSTATUS(status))
                                                          : fmt::format("it was ended by signal {}", WTERMSIG(status)));

@@ -5,7 +5,25 @@
 
 namespace crossdock::convert {
 
+namespace {
+
 constexpr std::int64_t kLargestRecord = std::int64_t{64} << 20U;
+
+/// A command may have several lines.
+std::string Escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\' || c == '\n' || c == '\t') {
+      out += '\\';
+      out += c == '\n' ? 'n' : c == '\t' ? 't' : c;
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+}  // namespace
 
 Result<HookRecord> HookRecord::Read(io::Storage& storage, const std::string& dir) {
   HookRecord record(io::JoinPath(dir, ".crossdock-watch"));
@@ -25,8 +43,10 @@ Result<HookRecord> HookRecord::Read(io::Storage& storage, const std::string& dir
   return record;
 }
 
+bool HookRecord::Has(const std::string& hook, const std::string& name) const { return lines_.contains({Escaped(hook), name}); }
+
 Status HookRecord::Add(io::Storage& storage, const std::string& hook, const std::string& name) {
-  lines_.emplace(hook, name);
+  lines_.emplace(Escaped(hook), name);
   std::string text;
   for (const auto& [each_hook, each_name] : lines_) text += each_hook + "\t" + each_name + "\n";
   const std::string temporary = path_ + ".tmp";

@@ -64,9 +64,13 @@ class Watcher {
           .WithExpected("`--to hf`");
     }
     CROSSDOCK_ASSIGN_OR_RETURN(const std::string first, TargetOf(0));
-    // Among the steps an export would be taken for one of them.
+    // Among the steps an export would be taken for one of them, and within a step the run is written into.
     for (const std::string& place : {root, io::JoinPath(root, "checkpoints")}) {
-      if (Canonical(io::ParentPath(first)) != Canonical(io::AbsolutePath(place))) continue;
+      const std::string within = Canonical(io::AbsolutePath(place));
+      std::string top = Canonical(first);
+      if (!Inside(top, within) || top == within) continue;
+      while (io::ParentPath(top) != within) top = io::ParentPath(top);
+      if (top != Canonical(first) && io::BaseName(top) != "release" && !formats::StepOfName(io::BaseName(top))) continue;
       return MakeError(ErrorCode::kUsage, "the exports would lie among the run's own steps").WithPath(options_.convert.target)
           .WithHint("name another directory, or one below: " + Shown(io::JoinPath(root, "hf")));
     }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "formats/mp_rank/rank_dirs.h"
 #include "formats/orbax/layout.h"
@@ -146,7 +147,7 @@ std::vector<StepDir> StepDirsOf(io::Storage& storage, const std::string& root) {
       steps.push_back({entry.name, *step, false});
     }
   }
-  std::stable_sort(steps.begin(), steps.end(), [](const StepDir& a, const StepDir& b) { return a.step < b.step; });
+  std::stable_sort(steps.begin(), steps.end(), [](const StepDir& a, const StepDir& b) { return std::pair(a.step, !a.release) < std::pair(b.step, !b.release); });
   return steps;
 }
 

@@ -35,7 +35,7 @@ struct StepDir {
 };
 /// All digits after the last "_", or all of the name; nothing for other names.
 [[nodiscard]] std::optional<std::int64_t> StepOfName(std::string_view name);
-[[nodiscard]] std::vector<StepDir> StepDirsOf(io::Storage& storage, const std::string& root);  ///< by step
+[[nodiscard]] std::vector<StepDir> StepDirsOf(io::Storage& storage, const std::string& root);  ///< by step, `release` first
 
 inline constexpr std::string_view kTracker = "latest_checkpointed_iteration.txt";
 /// What Megatron's tracker says: the iteration that the run last saved to its end. kCorrupt: neither a number nor `release`.

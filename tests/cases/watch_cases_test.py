@@ -141,6 +141,7 @@ class Watch(Case):
         self.step(10)
         self.refused(None, "watch", "run", "run", "--to", "hf", "--once", says=("among the run's own steps",), expect=2)
         self.refused(None, "watch", "run", "run/{step}", "--to", "hf", "--once", says=("among the run's own steps",), expect=2)
+        self.refused(None, "watch", "run", "run/iter_{step:07d}/hf", "--once", says=("among the run's own steps",), expect=2)
         self.refused("out", "watch", "run", "out", "--to", "megatron", "--once", says=("--to megatron", "--to hf"))
         self.refused("out", "watch", "nowhere", "out", "--to", "hf", "--once", says=("nowhere",))
         self.refused("out", "watch", "run", "out/{iteration}", "--once", says=("{iteration}", "{step}"), expect=2)
@@ -161,7 +162,7 @@ class Watch(Case):
             self.assertEqual(done.stderr.count("it ended with status 3"), len(numbers))
         with open(self.path("called")) as file:
             self.assertEqual(file.read().splitlines(), [f"{number} bf16 {self.path('out', f'iter_{number:07d}')}" for number in (10, 20, 30)])
-        self.run_tool("watch", "run", "out", "--to", "hf", "--once", "--hook-cmd", "echo other >> called")     # another hook has not seen them
+        self.run_tool("watch", "run", "out", "--to", "hf", "--once", "--hook-cmd", "true\necho other >> called")     # another hook has not seen them
         with open(self.path("called")) as file:
             self.assertEqual(file.read().count("other"), 3)
 

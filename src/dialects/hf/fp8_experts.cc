@@ -176,6 +176,10 @@ Result<std::optional<Dequantized>> JoinExperts(const family::FamilyFile& family,
       if (at < 0) return std::optional<Dequantized>();
       const Entry& entry = source.entries[static_cast<std::size_t>(at)];
       if (!IsFp8Weight(entry)) {
+        if (!IsFloating(entry.dtype) || BitsOf(entry.dtype) < 16) {
+          return MakeError(ErrorCode::kUnsupported, "an expert of this type is not carried in this version").WithTensor(entry.name)
+              .WithExpected("F64, F32, F16 or BF16, or F8_E4M3 or F8_E5M2 with scales").WithFound(std::string(DTypeName(entry.dtype)));
+        }
         parts.push_back(expr::Leaf(at, entry.dtype, entry.shape));
         out.entries.push_back(at);
         continue;

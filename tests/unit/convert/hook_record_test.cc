@@ -19,10 +19,13 @@ TEST(HookRecord, KeepsHooksApartAndIsReadAgain) {
   EXPECT_FALSE(record.Has("a", "iter_0000010"));
   ASSERT_THAT(record.Add(storage, "a", "iter_0000010"), IsOk());
   ASSERT_THAT(record.Add(storage, "echo\t\"x\" | tee b", "iter_0000020"), IsOk());
+  ASSERT_THAT(record.Add(storage, "echo a\necho \\n\n", "iter_0000020"), IsOk());
   ASSERT_OK_AND_ASSIGN(const HookRecord again, HookRecord::Read(storage, "/out"));
   EXPECT_TRUE(again.Has("a", "iter_0000010"));
   EXPECT_FALSE(again.Has("a", "iter_0000020"));
   EXPECT_TRUE(again.Has("echo\t\"x\" | tee b", "iter_0000020"));
+  EXPECT_TRUE(again.Has("echo a\necho \\n\n", "iter_0000020"));
+  EXPECT_FALSE(again.Has("echo a\necho \n\n", "iter_0000020"));
   EXPECT_FALSE(io::Exists(storage, "/out/.crossdock-watch.tmp"));
 }
 

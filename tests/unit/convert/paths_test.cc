@@ -3,14 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 namespace crossdock::convert {
 namespace {
 
 TEST(Paths, OneOfManySpellingsIsCanonical) {
-  const std::filesystem::path root = std::filesystem::temp_directory_path() / "crossdock-paths-test";
-  std::filesystem::remove_all(root);
+  std::string pattern = (std::filesystem::temp_directory_path() / "crossdock-paths-XXXXXX").string();
+  ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+  const std::filesystem::path root = pattern;
   std::filesystem::create_directories(root / "real/deep");
   std::filesystem::create_directory_symlink("real", root / "link");
   const std::string expected = Canonical((root / "real/deep").string());

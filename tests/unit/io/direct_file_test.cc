@@ -2,12 +2,14 @@
 #include "io/direct_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -163,7 +165,31 @@ TEST_F(DirectWrite, GoesThroughTheCacheWhereTheNameIsAnotherFiles) {
   EXPECT_EQ(other, "another");
 }
 
-TEST_F(DirectWrite, WhatTheDeviceSaysIsToldByTheWriteThroughTheCache) {
+TEST_F(DirectWrite, WhatIsCutShortIsToldByTheWriteThroughTheCache) {
+  const auto storage = MakeLocalStorage(SystemCopies::kWhereItPays, DirectWrites::kAlways);
+  const std::string text = Pattern(kMiB, 7);
+  ASSERT_OK_AND_ASSIGN(const auto file, storage->Create(At("f")));
+  // The system ends a file in the middle of a page: the direct write is cut there or refused, and so is the one that follows it.
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit tight{(kMiB / 2) + 100, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &tight), 0);
+  const Status written = file->WriteAt(0, Memory(text, 0).bytes());
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  ASSERT_FALSE(written);
+  EXPECT_THAT(written.error().ToString(), HasSubstr("f"));
+  const auto size = static_cast<std::size_t>(fs::file_size(At("f")));
+  EXPECT_LE(size, kMiB / 2 + 100);
+  ASSERT_OK_AND_ASSIGN(const std::string part, ReadSmallFile(*storage, At("f")));
+  EXPECT_TRUE(part == text.substr(0, size));
+  ASSERT_THAT(file->WriteAt(0, Memory(text, 0).bytes()), IsOk());
+  ASSERT_OK_AND_ASSIGN(const std::string got, ReadSmallFile(*storage, At("f")));
+  EXPECT_TRUE(got == text);
+}
+
+TEST_F(DirectWrite, ADeviceIsWrittenThroughTheCache) {
   const auto storage = MakeLocalStorage(SystemCopies::kWhereItPays, DirectWrites::kAlways);
   const auto full = storage->OpenWrite("/dev/full");
   if (!full) GTEST_SKIP() << "no /dev/full here: " << full.error().ToString();
