@@ -90,8 +90,16 @@ check includes python3 scripts/check_includes.py
 check test-mirror python3 scripts/check_test_mirror.py
 check golden-manifests python3 scripts/check_golden.py
 
+# with_headers PYTHON: whether it runs and extensions can be compiled for it.
+with_headers() { "$1" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null; }
+
 # The Python module is built with the rest, if it can be built at all.
-if wheel_python=$(./scripts/setup_test_env.sh wheel --print-python 2>"$out/wheel-env.log" | tail -n 1) && [[ -x "$wheel_python" ]]; then
+no_module='no Python 3.12 or newer, or what builds it could not be installed'
+if wheel_python=$(./scripts/setup_test_env.sh wheel --print-python 2>"$out/wheel-env.log" | tail -n 1) && [[ -x "$wheel_python" ]] && ! with_headers "$wheel_python"; then
+  no_module="$wheel_python has no headers (Python.h), which python3-dev brings"
+  wheel_python=''
+fi
+if [[ -x "$wheel_python" ]]; then
   # What was found for another Python, of which a wheel was made in between, is forgotten.
   python_module=(-U 'Python_*' -U '_Python_*' -DCROSSDOCK_PYTHON=ON -DPython_EXECUTABLE="$wheel_python")
 else
@@ -109,7 +117,7 @@ if $quick; then finish; fi
 older_python() {
   local one
   for one in python3.11 /usr/bin/python3.11 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.11.*/bin/python; do
-    "$one" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null || continue
+    with_headers "$one" || continue
     "$one" -c 'import sys; print(sys.executable)'; return
   done
   return 1
@@ -127,7 +135,7 @@ if [[ -n "$wheel_python" ]]; then
   export CROSSDOCK_SITE
 else
   tail -n 5 "$out/wheel-env.log"
-  echo "SKIPPED the Python package: no Python 3.12 or newer, or what builds it could not be installed; details in $out/wheel-env.log"
+  echo "SKIPPED the Python package: $no_module; details in $out/wheel-env.log"
   add 0 0 "$(grep -rhoE '^ *def test_' tests/python | wc -l)"
 fi
 

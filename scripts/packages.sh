@@ -5,7 +5,7 @@ set -euo pipefail
 
 build=(g++ cmake ninja-build pkg-config libfmt-dev libcli11-dev nlohmann-json3-dev libsimdjson-dev
        libtomlplusplus-dev libyaml-cpp-dev libisal-dev libxxhash-dev zlib1g-dev libzstd-dev libblosc-dev)
-tests=(libgtest-dev libgmock-dev librapidcheck-dev python3 python3-venv ccache)
+tests=(libgtest-dev libgmock-dev librapidcheck-dev python3 python3-venv python3-dev ccache)
 
 wanted=("${build[@]}")
 [[ "${1:-}" == "--tests" ]] && wanted+=("${tests[@]}")

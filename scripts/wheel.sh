@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the wheel that is given to others: one file for every later Python, with the libraries that it needs inside, for every Linux
-# with a C library at least as old as this one's.
+# with a C library at least as new as this one's.
 #
 #   scripts/wheel.sh [OUT]      default: dist/
 #

@@ -52,14 +52,21 @@ nb::tuple Describe(const nb::ndarray<nb::ro>& array) {
 void BindArray(nb::module_& module) {
   module.def(
       "array_of", [](nb::object object, bool writable) {
+        // Exported once: the memory may be of this export alone, and may be freed, or resized, when the export is given back.
         nb::ndarray<nb::ro> array;
-        if (!nb::try_cast(object, array)) return nb::object(nb::none());
         nb::ndarray<> changeable;
-        const bool read_only = writable && !nb::try_cast(object, changeable);
-        return nb::object(nb::make_tuple(Describe(array), read_only));
+        const bool read_only = !writable || !nb::try_cast(object, changeable);
+        if (!read_only) {
+          array = nb::ndarray<nb::ro>(changeable.handle());
+        } else if (!nb::try_cast(object, array)) {
+          return nb::object(nb::none());
+        }
+        const nb::capsule owner(new nb::ndarray<nb::ro>(array), [](void* held) noexcept { delete static_cast<nb::ndarray<nb::ro>*>(held); });
+        return nb::object(nb::make_tuple(Describe(array), read_only, owner));
       },
       nb::arg("object"), nb::arg("writable"),
-      "((address, bytes, dtype, device, shape, strides in elements), read_only), or None for what is no array.");
+      "((address, bytes, dtype, device, shape, strides in elements), read_only, owner), or None for what is no array. The memory is there as long "
+      "as owner is. Without writable read_only means nothing.");
 }
 
 }  // namespace crossdock::python

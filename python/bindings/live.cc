@@ -123,8 +123,10 @@ void BindLive(nb::module_& module) {
           nb::arg("addresses"), nb::arg("threads"), nb::arg("memory"), nb::arg("strict"), nb::arg("cast"), nb::arg("progress").none());
   module.def(
       "detect_resume",
-      [](std::string load, std::string pretrained, const Step& step, bool no_optim, bool no_rng) {
-        const ResumeDecision d = Unwrap(DetectResume({std::move(load), std::move(pretrained), StepOf(step), no_optim, no_rng}));
+      [](const std::string& load, const std::string& pretrained, const Step& step, bool no_optim, bool no_rng) {
+        const ResumeDecision d = RunAndUnwrap({nb::none(), nb::none()}, [&](const Hooks&) {
+          return DetectResume({load, pretrained, StepOf(step), no_optim, no_rng});
+        });
         return nb::make_tuple(ResumeActionName(d.action), d.format, d.path, d.step, d.release, d.load_optim, d.load_rng, d.finetune, d.reason, d.notices);
       },
       nb::arg("load"), nb::arg("pretrained"), nb::arg("step").none(), nb::arg("no_optim"), nb::arg("no_rng"));

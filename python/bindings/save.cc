@@ -21,6 +21,19 @@ namespace {
 
 using SavedAddress = std::tuple<std::string, std::uintptr_t, std::int64_t, std::string, std::vector<std::int64_t>>;
 
+/// `str(object)` whatever its characters are, lone surrogates too; empty where it cannot be told. No exception leaves it.
+std::string TextOf(nb::handle object) {
+  const nb::object text = nb::steal(PyObject_Str(object.ptr()));
+  const nb::object encoded = nb::steal(text.is_valid() ? PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace") : nullptr);
+  char* data = nullptr;
+  Py_ssize_t size = 0;
+  if (!encoded.is_valid() || PyBytes_AsStringAndSize(encoded.ptr(), &data, &size) != 0) {
+    PyErr_Clear();
+    return "";
+  }
+  return std::string(data, static_cast<std::size_t>(size));
+}
+
 /// A connection that is written in Python: `rank`, `size`, `allgather_bytes(bytes) -> list[bytes]`. It is called with the GIL, from
 /// whichever thread a save works in.
 class PythonComm final : public Comm {
@@ -43,9 +56,9 @@ class PythonComm final : public Comm {
       }
       return out;
     } catch (nb::python_error& error) {
-      std::string what = nb::cast<std::string>(nb::str(error.value()));
-      std::string kind = nb::cast<std::string>(nb::str(nb::handle(error.type()).attr("__name__")));
-      return MakeError(ErrorCode::kIo, "the connection of the ranks failed").WithFound(kind + ": " + Printable(what, 1000))
+      const std::string what = TextOf(error.value());
+      const char* kind = PyExceptionClass_Name(error.type().ptr());   // of a class of Python's own: with no module before it
+      return MakeError(ErrorCode::kIo, "the connection of the ranks failed").WithFound(std::string(kind) + ": " + Printable(what, 1000))
           .WithHint("a rank was killed or is too slow, or the connection is none that calls from another thread can use");
     } catch (const std::exception& error) {
       return MakeError(ErrorCode::kIo, "the connection of the ranks gave no list of bytes").WithFound(error.what());
@@ -87,7 +100,9 @@ void BindComm(nb::module_& module) {
       });
   module.def(
       "file_comm",
-      [](std::string dir, int rank, int size, double timeout) -> std::shared_ptr<Comm> { return Unwrap(MakeFileComm({std::move(dir), rank, size, timeout})); },
+      [](const std::string& dir, int rank, int size, double timeout) -> std::shared_ptr<Comm> {
+        return RunAndUnwrap({nb::none(), nb::none()}, [&](const Hooks&) { return MakeFileComm({dir, rank, size, timeout}); });
+      },
       nb::arg("dir"), nb::arg("rank"), nb::arg("size"), nb::arg("timeout"));
 }
 

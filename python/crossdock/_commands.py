@@ -137,7 +137,11 @@ def resume_plan(run_dir: "Path", **options: "Any") -> Report:
 def watch(run: "Path", out: "Path", *, progress: "Progress" = None, notice: "Notice" = None, **options: "Any") -> Report:
     """Exports each complete step of the training run at `run` into `out` (a directory, or a template with `{step}`), in order and once
     (docs/reference/watch.md). With `once=True` it ends when what is there has been exported; else it goes on until it is stopped: by Ctrl-C,
-    or by an exception of `notice`, which is told of each export."""
+    or by an exception of `notice`, which is told of each export. `hook` is called in a process of this interpreter where `python` names no other."""
+    if options.get("hook") is not None and options.get("python") is None:
+        import sys
+
+        options["python"] = sys.executable
     return _run("watch", (run, out), progress, notice, options)
 
 

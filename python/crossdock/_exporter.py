@@ -24,15 +24,18 @@ ExportReport.__doc__ = """One save. `path`: the directory that was put in place;
 `own_bytes`: of them by this rank; `copied_bytes`: of this rank's snapshot, 0 without; `seconds`: from the call to the commit."""
 
 _LEFT = weakref.WeakSet()
+_AT_EXIT, _HOOK_AT_EXIT = 1800.0, 10.0   # seconds that the end of the program waits
+_CONFIG_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 _FP8 = {"strategy", "block", "scale_fmt", "format", "arith", "skip", "only", "check_tp"}
 
 
 class Job:
     """One save of one rank, as `Exporter.save` gives it. `error` is set on a job whose error was logged."""
 
-    def __init__(self, core, told=None, error=None):
-        self._core, self.error = core, error
-        self._told = told   # the thread that waits to call the hook
+    def __init__(self, core, step, told=None, error=None):
+        self._core, self._step, self.error = core, step, error
+        self._told = told                       # the thread that waits to call the hook
+        self._delivered = error is not None     # somebody has been told that it failed
 
     def done(self):
         """Whether the save has ended, well or not, the hook included."""
@@ -44,12 +47,32 @@ class Job:
         if self.error is not None:
             raise self.error
         end = None if timeout_sec is None else time.monotonic() + timeout_sec
-        report = ExportReport(*self._core.wait(-1.0 if timeout_sec is None else timeout_sec))
+        report = ExportReport(*self._end_of_core(-1.0 if timeout_sec is None else timeout_sec))
         if self._told is not None:
             self._told.join(None if end is None else max(0.0, end - time.monotonic()))
         return report
 
     result = wait
+
+    def _end_of_core(self, seconds):
+        try:
+            return self._core.wait(seconds)
+        except Error:
+            if not self._core.done():
+                raise   # it is late, and has not failed
+        self._delivered = True
+        return self._core.wait(-1.0)
+
+    def _settle(self, seconds):
+        """Waits for what is written, not for the hook. An error that nobody has been told of is logged."""
+        if self._core is None:
+            return
+        told = self._delivered
+        try:
+            self._end_of_core(seconds)
+        except Error as error:
+            if not told:
+                log.error("the save of step %s failed: %s", self._step, error)
 
 
 class Exporter:
@@ -64,7 +87,7 @@ class Exporter:
     mtp: layers of multi-token prediction: "none", the run has none; "template", it has none and they are the reference's; "keep", it holds those of
     the reference, which is UnsupportedError where the reference has any. comm: how the ranks are connected (crossdock.comm); None for one rank alone.
     mode: "sync", or "snapshot": save copies the tensors into memory and returns, and a thread writes them. memory: bytes of buffers beside that.
-    post_hook: `pkg.mod.fn` (crossdock.hooks), and args, its first argument. on_error: "raise", or "log": an error of a save is logged on every
+    post_hook: `pkg.mod.fn` (crossdock.hooks), imported where comm's rank is 0, and args, its first argument. on_error: "raise", or "log": an error of a save is logged on every
     rank, the hook is not called, and training goes on; errors of options and of `validate` are always raised.
     run_args: a dict of the run's arguments by Megatron's names, as far as they are JSON: what of them belongs into config.json (`moe_aux_loss_coeff`)
     is taken from here and not from the reference.
@@ -100,11 +123,13 @@ class Exporter:
         options.run_args = [(name, json.dumps(value)) for name, value in (run_args or {}).items()]
         options.family, options.vocab_divisor, options.padded_vocab = family, vocab_divisor, padded_vocab
         options.rules = None if rules is None else os.fsdecode(rules)
-        self._hook = None if post_hook is None else Hook(post_hook)
-        self._leads = comm is None or comm.rank == 0
+        leads = comm is None or comm.rank == 0
+        self._hook = Hook(post_hook) if post_hook is not None and leads else None   # other ranks never call it, and need not have it
         self._core = _core.Exporter.make(options, getattr(comm, "_core", comm))
         self._args, self._log, self._dtype, self._snapshot = args, on_error == "log", dtype, mode == "snapshot"
         self._job = None
+        self._told = None      # the thread of the last hook; each waits for the one before
+        self._flushed = True   # no hook has been called since the last flush
         _LEFT.add(self)
 
     @property
@@ -121,7 +146,8 @@ class Exporter:
 
         step: int. tensors: a dict, name -> tensor, or an iterable of such pairs: all that this rank holds (torch, numpy, DLPack, the buffer
         protocol), row-major in the CPU's memory; `_extra_state` items are left out. They may change when save has returned. An exception
-        while they are handed over is raised here, and as an error on all other ranks. An earlier save is waited for.
+        while they are handed over is raised here, and as an error on all other ranks. An earlier save is waited for, not its hook; if it failed and
+        nobody has waited for its job, that is logged.
         final: also waits for the end, and calls the hook's `flush`. progress: as in `crossdock.convert`, where mode is "sync".
         """
         try:
@@ -130,17 +156,20 @@ class Exporter:
             if not self._log:
                 raise
             log.error("the save of step %s failed; training goes on: %s", step, error)
-            job = Job(None, error=error)
+            job = Job(None, step, error=error)
         self._job = job
         if final:
             self._finish(1800.0)
         return job
 
     def _save(self, step, tensors, progress):
-        if self._job is not None and self._job._told is not None:
-            self._job._told.join()   # hooks are called in the order of the saves
+        step = int(step)
         addresses, keep = [], []
         try:
+            if self._job is not None:
+                self._job._settle(-1.0)
+            if progress is not None and not callable(progress):
+                raise _usage("`progress` must be callable or None", repr(progress))
             for name, tensor in tensors.items() if hasattr(tensors, "items") else tensors:
                 if name.endswith("_extra_state"):
                     continue
@@ -150,25 +179,30 @@ class Exporter:
         except BaseException as error:
             try:
                 self._core.refuse(step, f"{type(error).__name__}: {error}")
-            except Error:
+            except Exception:
                 pass   # what this rank has to tell is its own exception
             raise
         core = self._core.save(step, addresses, progress)
-        if self._hook is None or not self._leads:
-            return Job(core)
+        if self._hook is None:
+            return Job(core, step)
+        self._flushed = False
         if not self._snapshot:
-            self._tell(core)
-            return Job(core)
-        told = threading.Thread(target=self._tell, args=(core,), name="crossdock-hook", daemon=True)
-        told.start()
-        return Job(core, told)
+            self._tell(core, None)
+            return Job(core, step)
+        # Hooks are called in the order of the saves; a save never waits for a hook, for which the other ranks would wait too.
+        self._told = threading.Thread(target=self._tell, args=(core, self._told), name="crossdock-hook", daemon=True)
+        self._told.start()
+        return Job(core, step, self._told)
 
-    def _tell(self, core):
+    def _tell(self, core, before):
+        if before is not None:
+            before.join()
         try:
             report = ExportReport(*core.wait(-1.0))
         except Error:
             return   # the job tells it
-        self._hook(self._args, report.path, report.step, dtype=self._dtype, is_lora=False)
+        dtype = _written_dtype(report.path) if self._dtype == "keep" else self._dtype
+        self._hook(self._args, report.path, report.step, dtype=dtype, is_lora=False)
 
     def _finish(self, timeout_sec):
         end = time.monotonic() + timeout_sec
@@ -179,8 +213,9 @@ class Exporter:
                 job.wait(timeout_sec)
             except Error as error:
                 failed = error
-        if self._hook is not None and self._leads:
+        if self._hook is not None:
             self._hook.flush(max(0.0, end - time.monotonic()))
+            self._flushed = True
         if failed is None:
             return
         if not self._log:
@@ -191,6 +226,29 @@ class Exporter:
         """Waits for the job that still runs and calls the hook module's `flush`; both within timeout_sec seconds. Raises the job's error, or
         with on_error="log" logs it."""
         self._finish(timeout_sec)
+
+    def _leave(self):
+        """The program ends: what is written is waited for, the hook a few seconds, and what the hook has queued again for long."""
+        end = time.monotonic() + _AT_EXIT
+        if self._job is not None:
+            self._job._settle(_AT_EXIT)
+        if self._told is not None:
+            self._told.join(_HOOK_AT_EXIT)
+            if self._told.is_alive():
+                log.error("the hook %s has not returned; the program ends without it", self._hook.path)
+                return
+        if not self._flushed:
+            self._hook.flush(max(0.0, end - time.monotonic()))
+
+
+def _written_dtype(path):
+    """What config.json says that the tensors of an export are; "keep" where it says nothing that hooks know."""
+    try:
+        with open(os.path.join(path, "config.json"), encoding="utf-8") as file:
+            config = json.load(file)
+    except (OSError, ValueError):
+        return "keep"
+    return _CONFIG_DTYPES.get(str(config.get("dtype") or config.get("torch_dtype")).rsplit(".", 1)[-1], "keep")
 
 
 def _usage(message, found=""):
@@ -229,11 +287,9 @@ def _fp8(dtype, given):
 
 @atexit.register
 def _at_exit():
-    """Jobs that still run are waited for."""
+    """Jobs that still run are waited for, and hooks flushed that have not been."""
     for exporter in list(_LEFT):
-        job = exporter._job
-        if job is not None and not job.done():
-            try:
-                job.wait(1800.0)
-            except Error as error:
-                log.error("the last save failed: %s", error)
+        exporter._leave()
+
+
+os.register_at_fork(after_in_child=_LEFT.clear)   # the jobs are the parent's

@@ -112,11 +112,11 @@ def _of_any(name, tensor, writable):
         raise _refusal(
             UsageError, name, f"this is no tensor: {type(tensor).__name__}", "torch, numpy, DLPack and the buffer protocol are understood"
         )  # fmt: skip
-    (address, size, dtype, device, shape, strides), read_only = found
+    (address, size, dtype, device, shape, strides), read_only, owner = found
     if device != _CPU:
         raise _on_device(name, "another device")
     if read_only and writable:
         raise _refusal(UsageError, name, "the memory is read-only")
     if size and not _row_major(shape, strides, 1):
         raise _gaps(name)
-    return (name, address, size, _dtype(name, dtype), shape), tensor
+    return (name, address, size, _dtype(name, dtype), shape), owner   # the export itself: the tensor alone may not keep what it exported

@@ -2,8 +2,8 @@
 """How the ranks of a save are connected.
 
 A connection is any object with `rank` (int), `size` (int) and `allgather_bytes(data: bytes) -> list[bytes]`, everybody's bytes by rank; it
-returns when all ranks have called it and raises when one does not come in time. It is called by one thread at a time, but in
-`mode="snapshot"` not by the thread that made it. The library opens no sockets and starts no processes.
+returns when all ranks have called it and raises when one does not come in time. An Exporter calls it one call at a time, always from a
+thread of the engine's own and not from the one that made it. The library opens no sockets and starts no processes.
 """
 
 import os
@@ -72,7 +72,7 @@ class TorchComm:
 
 class MpiComm:
     """Ranks of mpi4py. comm: a communicator, COMM_WORLD where None; it is duplicated, so every rank makes its MpiComm at the same point.
-    A save in the background calls MPI from a thread of its own: MPI_THREAD_MULTIPLE, which mpi4py asks for. MPI knows no time-out."""
+    MPI is called from threads of the engine's own, whatever the mode: MPI_THREAD_MULTIPLE, which mpi4py asks for. MPI knows no time-out."""
 
     def __init__(self, comm=None):
         if comm is None:

@@ -6,11 +6,14 @@ It is called on rank 0 alone, once for each save that was put in place, as
 
     fn(args, hf_path, rollout_id, *, dtype, is_lora)
 
+with `mode="snapshot"` on a thread of its own, beside the training, and never two at a time.
 args: what the Exporter was given as `args`, None by default; hf_path: str, the directory; rollout_id: int, the step of the save; dtype:
-"bf16", "fp16", "fp32", "keep" or "fp8"; is_lora: bool. New fields may come, as keywords only. An exception of it is logged and goes no
-further. It should return soon, and must change nothing in the directory.
+"bf16", "fp16", "fp32" or "fp8", of an export that keeps its dtypes what its config.json says, or "keep" where that is another;
+is_lora: bool. New fields may come, as keywords only. An exception of it, SystemExit too, is logged and goes no further. It should return
+soon, and must change nothing in the directory.
 Where the hook's module has a callable `flush`, it is called after the final save, as `flush(timeout_sec=...)` where it takes that and as
-`flush()` where not, even when the hook itself raised; its exceptions are logged.
+`flush()` where not, even when the hook itself raised, and at the end of the program where no flush came after the last save; its exceptions
+are logged.
 """
 
 import importlib
@@ -28,7 +31,10 @@ class Hook:
 
     def __init__(self, path):
         self.path = path if isinstance(path, str) else getattr(path, "__qualname__", repr(path))
-        self._function = _load(path) if isinstance(path, str) else path
+        if isinstance(path, str):
+            self._module, self._function = _load(path)
+        else:
+            self._module, self._function = sys.modules.get(getattr(path, "__module__", None) or ""), path
         if not callable(self._function):
             raise UsageError(f"the hook `{self.path}` is no function", message="the hook is no function", found=self.path)
 
@@ -36,15 +42,14 @@ class Hook:
         """Calls the function; True when it returned."""
         try:
             self._function(args, hf_path, rollout_id, dtype=dtype, is_lora=is_lora)
-        except Exception:
+        except (Exception, SystemExit):
             log.exception("the hook %s failed for %s; training goes on", self.path, hf_path)
             return False
         return True
 
     def flush(self, timeout_sec=1800.0):
-        """Calls the module's `flush`, if it has one."""
-        module = sys.modules.get(getattr(self._function, "__module__", None) or "")
-        flush = getattr(module, "flush", None)
+        """Calls the `flush` of the module that the path names, if it has one."""
+        flush = getattr(self._module, "flush", None)
         if not callable(flush):
             return
         try:
@@ -52,7 +57,7 @@ class Hook:
                 flush(timeout_sec=timeout_sec)
             else:
                 flush()
-        except Exception:
+        except (Exception, SystemExit):
             log.exception("flush of the hook %s failed; training goes on", self.path)
 
 
@@ -71,6 +76,7 @@ def _load(path):
             f"a hook is named by a dotted path, such as `pkg.mod.fn`: `{path}`", message="a hook is named by a dotted path", expected="pkg.mod.fn", found=path
         )
     try:
-        return getattr(importlib.import_module(module), name)
+        found = importlib.import_module(module)
+        return found, getattr(found, name)
     except Exception as error:
         raise UsageError(f"the hook `{path}` cannot be imported: {type(error).__name__}: {error}", message="the hook cannot be imported", found=path) from error

@@ -50,6 +50,8 @@ class Uploader:
         self._waiting, self._busy, self._made = 0, 0, False
         self._queue = queue.Queue()
         self._homes = {}
+        self._since = {}       # snapshot -> (rollout, when its upload began)
+        threading.Thread(target=self._tell, name="crossdock-upload-heartbeat", daemon=True).start()
         for number in range(workers):
             threading.Thread(target=self._work, name=f"crossdock-upload-{number}", daemon=True).start()
 
@@ -123,8 +125,8 @@ class Uploader:
             if not self._made:
                 self.api.create_repo(self.repo, private=self.private, exist_ok=True, repo_type="model")
                 self._made = True
-        ended = threading.Event()
-        threading.Thread(target=self._tell, args=(ended, rollout_id), name="crossdock-upload-heartbeat", daemon=True).start()
+        with self._changed:
+            self._since[snapshot] = (rollout_id, time.monotonic())
         try:
             for attempt in range(1, ATTEMPTS + 1):
                 try:
@@ -137,13 +139,18 @@ class Uploader:
                     log.warning("the upload of rollout %s failed, attempt %d of %d", rollout_id, attempt, ATTEMPTS, exc_info=True)
                     time.sleep(self.pause * attempt)
         finally:
-            ended.set()
+            with self._changed:
+                del self._since[snapshot]
         log.info("rollout %s is in %s", rollout_id, self.repo)
 
-    def _tell(self, ended, rollout_id):
-        start = time.monotonic()
-        while not ended.wait(self.heartbeat):
-            log.info("rollout %s is being uploaded to %s since %.0f s", rollout_id, self.repo, time.monotonic() - start)
+    def _tell(self):
+        """One thread for all uploads, started with the others: none can be started while the program ends, when what is queued still goes up."""
+        while True:
+            time.sleep(self.heartbeat)
+            with self._changed:
+                begun = list(self._since.values())
+            for rollout_id, start in begun:
+                log.info("rollout %s is being uploaded to %s since %.0f s", rollout_id, self.repo, time.monotonic() - start)
 
 
 _uploader = None

@@ -166,8 +166,8 @@ def exporter(model, dst=None, reference=None, *, comm=None, **options):
     """A crossdock.Exporter for a Megatron-Core model. Collective.
 
     model: as of load_hf; layout, rank, spelling of the modules, padding of the vocabulary and whether the model has layers of multi-token
-    prediction are taken from it. comm: as of crossdock.Exporter; None: a TorchComm of all ranks where torch.distributed runs. options: further ones
-    of crossdock.Exporter; run_args are Megatron's where get_args has them. Its `save` takes `host_tensors(model)`.
+    prediction are taken from it; a model that has such layers is refused, with UnsupportedError. comm: as of crossdock.Exporter; None: a TorchComm
+    of all ranks where torch.distributed runs. options: further ones of crossdock.Exporter; run_args are Megatron's where get_args has them. Its `save` takes `host_tensors(model)`.
     """
     import torch.distributed
 

@@ -6,7 +6,9 @@
 
 Each rank holds its own part only, in plain memory: neither torch nor Megatron-Core is needed. The ranks are found from torchrun (RANK, WORLD_SIZE), Slurm
 or Open MPI; they meet in a directory beside the output, which all of them must see. Rank 0 writes `roundtrip_comparison.json` (docs/reference/cli.md) into
-`--out`, where the saved directory stays as `hf` with `--keep`. Exit status: 0 equal, 1 different, else as of `crossdock`.
+`--out`, where the saved directory stays as `hf` with `--keep`. Exit status of rank 0: 0 equal, 1 different, else as of `crossdock`; the other ranks end
+with 0 once all have saved, and do not wait for the comparison. Layers of multi-token prediction are not held by the ranks but copied from HF_DIR, which is
+said; a model with a vision tower is refused.
 `--profile FILE` writes where the time went: for each rank the seconds of planning, making memory, reading, agreeing and saving.
 """
 
@@ -106,8 +108,14 @@ def memory_for(tensors):
     return made, held
 
 
+def predicts(args):
+    """Whether the directory stores layers of multi-token prediction: the same on all ranks, whichever of them would hold the layers."""
+    names = load_plan(args.hf_dir, family=args.family).tensors
+    return any(name.startswith("mtp.") or ".mtp." in name for name in names)
+
+
 def run_rank(args, rank, size):
-    """One rank's part. Returns the exit status, the same on all ranks."""
+    """One rank's part. Returns the exit status: that of the comparison on rank 0, 0 on the others when all have saved."""
     layout, clock = layout_of(args), Clock()
     if size < fewest_ranks(layout):
         raise UsageError(f"the layout needs {fewest_ranks(layout)} ranks, and there are {size}", message="too few ranks", expected=str(fewest_ranks(layout)), found=str(size))
@@ -115,15 +123,16 @@ def run_rank(args, rank, size):
     comm = FileComm(meeting, rank, size, timeout_sec=args.timeout)
     layout.world_size = size
     try:
-        plan = load_plan(args.hf_dir, layout, rank, family=args.family)
+        copied = predicts(args)
+        plan = load_plan(args.hf_dir, layout, rank, family=args.family, mtp="drop" if copied else "keep")
         clock.note("plan")
         tensors, held = memory_for(plan.tensors)
         clock.note("memory")
         read = plan.read_into(tensors, threads=args.threads, memory=args.memory)
         clock.note("read")
         failed = ""
-    except Error as error:
-        failed = f"{_status(error)} rank {rank}: {error}"
+    except (Error, OSError, MemoryError) as error:
+        failed = f"{_status(error)} rank {rank}: {_words(error)}"
     # All ranks read before any saves: one that could not must not leave the others waiting for its part.
     others = [text.decode() for text in comm.allgather_bytes(failed.encode())]
     if any(others):
@@ -132,15 +141,19 @@ def run_rank(args, rank, size):
             print(f"error: {text}", file=sys.stderr)
         return int(status)
     target = os.path.join(args.out, "hf")
-    exporter = Exporter(target, args.hf_dir, layout, rank, comm=comm, overwrite=True, memory=args.memory, threads=args.threads, family=args.family)
+    exporter = Exporter(target, args.hf_dir, layout, rank, comm=comm, overwrite=True, memory=args.memory, threads=args.threads, family=args.family,
+                        mtp="template" if copied else "keep")  # fmt: skip
     exporter.validate()
     clock.note("agree")
     exporter.save(0, tensors).wait()
     clock.note("save")
     profiles = comm.allgather_bytes(json.dumps({"rank": rank, "bytes": sum(view.nbytes for view, _ in tensors.values()), "bytes_read": read.bytes_read,
                                                 "seconds": clock.phases}).encode())  # fmt: skip
-    status = compare(args, target, profiles) if rank == 0 else 0
-    return int(comm.allgather_bytes(str(status).encode())[0])
+    if rank:
+        return 0
+    if copied:
+        print("layers of multi-token prediction were copied from the directory, not through the ranks", file=sys.stderr)
+    return compare(args, target, profiles)
 
 
 def compare(args, target, profiles):
@@ -161,7 +174,11 @@ def compare(args, target, profiles):
 
 
 def _status(error):
-    return _STATUS.get(error.code, 3)
+    return _STATUS.get(error.code, 3) if isinstance(error, Error) else _STATUS["io"]
+
+
+def _words(error):
+    return str(error) or type(error).__name__
 
 
 def start_ranks(args, words):
@@ -183,14 +200,14 @@ def start_ranks(args, words):
 def main(words=None):
     words = sys.argv[1:] if words is None else words
     args = arguments(words)
-    os.makedirs(args.out, exist_ok=True)
     place = place_in_world()
     try:
+        os.makedirs(args.out, exist_ok=True)
         if place is None:
             return start_ranks(args, words)
         return run_rank(args, *place)
-    except Error as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (Error, OSError, MemoryError) as error:
+        print(f"error: {_words(error)}", file=sys.stderr)
         return _status(error)
     finally:
         if place is None:   # else another rank may still look into it; what is left there harms no later run

@@ -80,6 +80,6 @@ def test_online_is_offline_byte_by_byte(workshop, case, layout, ways, tmp_path):
             assert tree(tmp_path / way / step) == expected, f"{case} {layout} {way}"
     if "bf16" in ways:
         assert tree(tmp_path / "once" / "iter_0000004") == tree(tmp_path / "offline" / "bf16")
-    dtype = {"bf16": "keep", "fp32": "fp32"}
+    dtype = {"bf16": "bf16", "fp32": "fp32"}
     assert results[0] == [(str(tmp_path / way / f"{step:03d}"), step, dtype.get(way, "fp8")) for way in ways for step in (1, 3)]
     assert not any(results[1:])

@@ -124,6 +124,7 @@ def test_what_a_killed_process_left_goes(tmp_path):
 
 def test_as_a_hook(tmp_path, monkeypatch):
     assert hub_upload.flush()
+    monkeypatch.delenv("HUB_UPLOAD_REPO", raising=False)
     with pytest.raises(ValueError, match="HUB_UPLOAD_REPO"):
         hub_upload.upload(None, str(export(tmp_path, 10)), 10, dtype="bf16", is_lora=False)
     monkeypatch.setenv("HUB_UPLOAD_REPO", "me/model")

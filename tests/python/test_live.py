@@ -1,5 +1,6 @@
 """Online load from Python: numpy, DLPack and the buffer protocol; what torch's tensors do stands in tests/oracle/test_live_load.py."""
 import array
+import ctypes
 import json
 import re
 import struct
@@ -51,6 +52,40 @@ def test_two_tensor_ranks_and_two_stages_hold_what_the_directory_does(demo):
     embedding = numpy.concatenate([half[0]["embedding.word_embeddings.weight"], half[1]["embedding.word_embeddings.weight"]])
     assert numpy.array_equal(embedding[:rows], model["model.embed_tokens.weight"]) and not embedding[rows:].any()
     assert not set(half[0]) & {"output_layer.weight"} and "output_layer.weight" in half[2]
+
+
+def test_memory_that_is_made_for_the_export_is_kept():
+    import gc
+    import weakref
+
+    from crossdock._memory import address_of
+
+    freed = []
+
+    class Fresh:
+        def __dlpack__(self, **more):
+            array = numpy.arange(6, dtype=numpy.float32)
+            weakref.finalize(array, freed.append, True)
+            return array.__dlpack__()
+
+        def __dlpack_device__(self):
+            return 1, 0
+
+    for writable in (False, True):
+        (_, address, size, dtype, shape), owner = address_of("x", Fresh(), writable)
+        gc.collect()
+        assert freed == [] and (size, dtype, shape) == (24, "F32", (6,))
+        assert list((ctypes.c_float * 6).from_address(address)) == [0, 1, 2, 3, 4, 5]
+        del owner
+        gc.collect()
+        assert freed == [True]
+        freed.clear()
+    held = bytearray(8)
+    _, owner = address_of("x", held, True)
+    with pytest.raises(BufferError):
+        held.append(1)   # it would move
+    del owner
+    held.append(1)
 
 
 def test_virtual_stages_name_their_chunk(demo):

@@ -1,8 +1,10 @@
 """The commands as functions give what the command line gives: the same bytes, the same report."""
 import hashlib
 import json
+import os
 import pathlib
 import re
+import sys
 
 import pytest
 
@@ -83,3 +85,12 @@ def test_a_watch_exports_what_is_there(demo, tmp_path):
     assert crossdock.watch(tmp_path / "run", tmp_path / "out", once=True, notice=told.append).consistent and told
     exported, = (path for path in (tmp_path / "out").rglob("config.json"))
     assert crossdock.verify(exported.parent, demo / "hf").equal
+
+
+def test_the_hook_of_a_watch_runs_in_this_interpreter(demo, tmp_path, monkeypatch):
+    (tmp_path / "watched.py").write_text(f"import sys\ndef told(*words, **more):\n    open({str(tmp_path / 'told')!r}, 'w').write(sys.executable)\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setenv("PATH", str(tmp_path))   # with no other one
+    crossdock.convert(demo / "full-state", tmp_path / "run", to="megatron")
+    crossdock.watch(tmp_path / "run", tmp_path / "out", once=True, hook="watched.told")
+    assert (tmp_path / "told").read_text() == sys.executable

@@ -2,6 +2,7 @@
 import importlib
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -9,6 +10,10 @@ import pytest
 
 import crossdock
 from crossdock import Layout
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "cases"))
+import moe_checkpoint  # noqa: E402
 
 roundtrip = importlib.import_module("crossdock.roundtrip")
 
@@ -58,6 +63,34 @@ def test_a_difference_is_told_by_the_status(demo, tmp_path, monkeypatch):
     assert roundtrip.run_rank(args, 0, 1) == 1
     report = json.loads((tmp_path / "out" / "roundtrip_comparison.json").read_text())
     assert report["mismatched_keys"] == ["model.layers.0.self_attn.o_proj.weight"]
+
+
+def test_layers_of_prediction_are_copied_and_said(tmp_path):
+    moe_checkpoint.write(tmp_path / "hf", moe_checkpoint.deepseek())
+    said = run(tmp_path / "hf", "--out", tmp_path / "out", "--ep", 2)
+    assert "were copied" in said
+    report = json.loads((tmp_path / "out" / "roundtrip_comparison.json").read_text())
+    assert report["passed"] and report["num_bit_identical"] == report["num_baseline"] > 10
+
+
+def test_the_example(demo, tmp_path):
+    done = subprocess.run([ROOT / "examples" / "roundtrip.sh", "qwen3", demo / "hf", "--out", tmp_path / "out", "--threads", "1"], capture_output=True,
+                          text=True, check=False, timeout=300, env={**os.environ, "PYTHON": sys.executable})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((tmp_path / "out" / "roundtrip_comparison.json").read_text())["passed"]
+
+
+def test_what_the_system_refuses_has_its_status(demo, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    assert "error: " in run(demo / "hf", "--out", tmp_path / "file" / "out", expect=4)
+
+    def none_left(tensors):
+        raise MemoryError
+
+    monkeypatch.setattr(roundtrip, "memory_for", none_left)
+    args = roundtrip.arguments([str(demo / "hf"), "--out", str(tmp_path / "out")])
+    os.makedirs(args.out)
+    assert roundtrip.run_rank(args, 0, 1) == 4
 
 
 def test_the_command_of_the_same_name_is_still_there(demo, tmp_path):

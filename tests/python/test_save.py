@@ -73,7 +73,7 @@ def test_ranks_write_what_convert_writes(run, tmp_path, dtype, fp8, words):
 
     def save(rank):
         exporter = crossdock.Exporter(tmp_path / "online" / "{rollout_id:03d}", reference, layout, rank, dtype=dtype, fp8=fp8, threads=1,
-                                      comm=FileComm(tmp_path / "meet", rank, 4), mode="snapshot" if rank % 2 == 0 and dtype == "keep" else "sync")
+                                      comm=FileComm(tmp_path / "meet", rank, 4, timeout_sec=60), mode="snapshot" if rank % 2 == 0 and dtype == "keep" else "sync")
         exporter.validate()
         assert exporter.tensors.keys() == held[rank].keys()
         jobs[rank] = exporter.save(5, held[rank], final=True)
@@ -111,6 +111,12 @@ def slow(args, hf_path, rollout_id, **more):
     time.sleep(6)
 def flush(timeout_sec=1800.0):
     calls.append(("flush", timeout_sec))
+def held(args, hf_path, rollout_id, **more):
+    args.wait(120)
+    calls.append(rollout_id)
+def leaves(args, hf_path, rollout_id, **more):
+    calls.append("leaves")
+    raise SystemExit(3)
 """
 
 
@@ -129,14 +135,14 @@ def test_hooks_are_told_once_on_rank_0(run, tmp_path, hooks, mode):
     reference, layout, held, _ = run
 
     def save(rank):
-        exporter = crossdock.Exporter(tmp_path / "out" / "{step}", reference, layout, rank, comm=FileComm(tmp_path / "meet", rank, 4), mode=mode,
+        exporter = crossdock.Exporter(tmp_path / "out" / "{step}", reference, layout, rank, comm=FileComm(tmp_path / "meet", rank, 4, timeout_sec=60), mode=mode,
                                       post_hook="my_hooks.good", args="the arguments", threads=1)
         exporter.save(1, held[rank])
         exporter.save(2, held[rank], final=True)
 
     as_ranks(4, save)
     told, flushed = hooks.calls[:2], hooks.calls[2:]
-    assert told == [("the arguments", str(tmp_path / "out" / str(step)), step, "keep", False) for step in (1, 2)]
+    assert told == [("the arguments", str(tmp_path / "out" / str(step)), step, "bf16", False) for step in (1, 2)]
     assert len(flushed) == 1 and flushed[0][0] == "flush" and 1700 < flushed[0][1] <= 1800
 
 
@@ -156,6 +162,95 @@ def test_hooks_that_raise_or_hang_stop_nothing(demo, tmp_path, hooks, caplog):
     assert not job.done()
 
 
+def test_a_save_does_not_wait_for_a_hook_that_hangs(demo, tmp_path, hooks):
+    held, gate = tensors_of(demo / "hf", crossdock.Layout(), 0), threading.Event()
+    exporter = crossdock.Exporter(tmp_path / "{step}", demo / "hf", post_hook="my_hooks.held", args=gate, mode="snapshot", threads=1)
+    jobs = [exporter.save(step, held) for step in (1, 2, 3)]
+    end = time.monotonic() + 60
+    while not (tmp_path / "3").exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert (tmp_path / "3").exists() and hooks.calls == [] and not jobs[0].done()
+    gate.set()
+    assert [job.wait(60).step for job in jobs] == [1, 2, 3] and hooks.calls == [1, 2, 3]
+
+
+def test_an_error_in_the_background_is_told(demo, tmp_path, caplog):
+    held = tensors_of(demo / "hf", crossdock.Layout(), 0)
+
+    class Failing:
+        rank, size, calls, fails_at = 0, 1, 0, None
+
+        def allgather_bytes(self, data):
+            self.calls += 1
+            if self.calls == self.fails_at:
+                raise RuntimeError("the line \udc00 is cut")   # no UTF-8 either
+            return [data]
+
+    comm = Failing()
+    exporter = crossdock.Exporter(tmp_path / "{step}", demo / "hf", comm=comm, mode="snapshot", threads=1)
+    exporter.save(1, held).wait()
+    comm.calls = 0
+    exporter.save(2, held).wait()
+    comm.calls, comm.fails_at = 0, comm.calls   # the last of a save, when all is written
+    exporter.save(3, held)
+    with caplog.at_level(logging.ERROR, "crossdock"):
+        exporter.save(4, held).wait()
+        assert caplog.text.count("the save of step 3 failed") == 1 and "RuntimeError: the line " in caplog.text and "udc00 is cut" in caplog.text
+        exporter.save(5, held).wait()
+        comm.calls = 0
+        with pytest.raises(crossdock.IoError):
+            exporter.save(6, held).wait()
+        exporter.save(7, held).wait()
+    assert "step 6" not in caplog.text   # whom it is raised at has been told
+
+
+def test_a_hook_may_stand_in_another_module_and_leave(demo, tmp_path, hooks, caplog):
+    (tmp_path / "modules" / "again.py").write_text("from my_hooks import leaves\nflushed = []\ndef flush():\n    flushed.append(1)\n")
+    held = tensors_of(demo / "hf", crossdock.Layout(), 0)
+    exporter = crossdock.Exporter(tmp_path / "{step}", demo / "hf", post_hook="again.leaves", threads=1)
+    with caplog.at_level(logging.ERROR, "crossdock"):
+        exporter.save(1, held, final=True)
+    import again
+    assert hooks.calls == ["leaves"] and again.flushed == [1]
+    assert "the hook again.leaves failed" in caplog.text
+
+
+def test_only_the_first_rank_imports_the_hook(demo, tmp_path):
+    class Second:
+        rank, size = 1, 2
+
+    options = dict(comm=Second(), post_hook="no_such_module.fn")
+    assert crossdock.Exporter(tmp_path / "{step}", demo / "hf", crossdock.Layout(tp=2), 1, **options)
+
+
+LEAVES = textwrap.dedent("""
+    import sys, time, crossdock, crossdock._exporter
+    crossdock._exporter._HOOK_AT_EXIT = 0.5
+    sys.path[:0] = sys.argv[1:3]
+    from test_save import tensors_of
+    exporter = crossdock.Exporter(sys.argv[4], sys.argv[3], post_hook=sys.argv[5], mode="snapshot", threads=1)
+    exporter.save(1, tensors_of(sys.argv[3], crossdock.Layout(), 0))
+""")
+
+
+@pytest.mark.parametrize("hook,says", [("ends.quick", ["told", "flushed"]), ("ends.never", [])])
+def test_the_end_of_the_program_waits_for_the_save_and_flushes(demo, tmp_path, hook, says):
+    (tmp_path / "ends.py").write_text(textwrap.dedent("""
+        import threading
+        def quick(*words, **more):
+            print("told", flush=True)
+        def never(*words, **more):
+            threading.Event().wait()
+        def flush():
+            print("flushed", flush=True)
+    """))
+    words = [str(pathlib.Path(__file__).parent), str(tmp_path), str(demo / "hf"), str(tmp_path / "out" / "{step}"), hook]
+    done = subprocess.run([sys.executable, "-c", LEAVES, *words], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0 and done.stdout.split() == says, done.stdout + done.stderr
+    assert (tmp_path / "out" / "1" / "config.json").exists()
+    assert ("has not returned" in done.stderr) == (hook == "ends.never")
+
+
 def test_what_is_mistyped_is_told_at_the_start(demo, tmp_path):
     def made(dst=tmp_path / "{step}", reference=demo / "hf", **options):
         return crossdock.Exporter(dst, reference, **options)
@@ -172,6 +267,8 @@ def test_what_is_mistyped_is_told_at_the_start(demo, tmp_path):
         made(reference=tmp_path).validate()
     with pytest.raises(crossdock.UsageError, match="block size"):
         made(dtype="fp8", fp8={"strategy": "channel", "block": (8, 8)}).validate()
+    with pytest.raises(crossdock.UsageError, match="callable"):
+        made().save(1, {}, progress=3)
     missing = made()
     with pytest.raises(crossdock.UsageError, match="missing: "):
         missing.save(1, {})
@@ -187,7 +284,7 @@ def test_a_rank_that_raises_ends_the_save_for_all_and_nothing_else(run, tmp_path
             yield item
 
     def save(rank):
-        exporter = crossdock.Exporter(tmp_path / "out" / "{step}", reference, layout, rank, comm=FileComm(tmp_path / "meet", rank, 4), on_error="raise" if rank < 3 else "log", threads=1)
+        exporter = crossdock.Exporter(tmp_path / "out" / "{step}", reference, layout, rank, comm=FileComm(tmp_path / "meet", rank, 4, timeout_sec=60), on_error="raise" if rank < 3 else "log", threads=1)
         exporter.save(1, held[rank])
         if rank == 2:
             with pytest.raises(ZeroDivisionError):
@@ -252,7 +349,7 @@ def test_a_killed_rank_leaves_the_old_directory_and_the_next_save_clears_up(demo
     before = [tree(root / "out") for root in roots]
     assert all("hf/config.json" in files for files in before)
     cases = (((0, 6), 0), ((0, 4), 0), ((6, 0), 1))
-    for root, (_, survivor), ranks, files in zip(roots, cases, [start(root, dies_at, 15) for root, (dies_at, _) in zip(roots, cases)], before):
+    for root, (_, survivor), ranks, files in zip(roots, cases, [start(root, dies_at, 60) for root, (dies_at, _) in zip(roots, cases)], before):
         results = end(ranks)
         assert results[1 - survivor][2] == -signal.SIGKILL
         assert "did not come" in results[survivor][0], results
