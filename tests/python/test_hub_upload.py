@@ -1,4 +1,5 @@
 """The hook that uploads, with a hub that is made of a dict."""
+import logging
 import os
 import pathlib
 import threading
@@ -75,6 +76,20 @@ def test_a_rotated_export_is_uploaded_all_the_same(tmp_path):
     hub.gate.set()
     assert up.flush(60)
     assert hub.files["iter_0000010/config.json"] == b"10"
+
+
+def test_a_long_upload_is_told_until_it_ends(tmp_path, caplog):
+    hub = Hub()
+    hub.gate.clear()
+    with caplog.at_level(logging.INFO, "crossdock.hub_upload"):
+        up = uploader(hub, heartbeat=0.02)
+        up.submit(export(tmp_path, 10), 10)
+        end = time.monotonic() + 60
+        while "rollout 10 is being uploaded to me/model" not in caplog.text and time.monotonic() < end:
+            time.sleep(0.01)
+        hub.gate.set()
+        assert up.flush(60)
+    assert "rollout 10 is being uploaded to me/model" in caplog.text and up._since == {}
 
 
 def test_a_full_queue_drops_with_a_warning(tmp_path, caplog):

@@ -251,6 +251,19 @@ def test_the_end_of_the_program_waits_for_the_save_and_flushes(demo, tmp_path, h
     assert ("has not returned" in done.stderr) == (hook == "ends.never")
 
 
+def test_a_forked_child_ends_without_the_jobs_of_its_parent(demo, tmp_path):
+    code = textwrap.dedent("""
+        import os, sys, crossdock, crossdock._exporter
+        exporter = crossdock.Exporter(sys.argv[2], sys.argv[1])
+        crossdock._exporter.Exporter._leave = lambda self: print("left", flush=True)
+        if os.fork() == 0:
+            sys.exit(0)
+        print("child", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+    """)
+    done = subprocess.run([sys.executable, "-c", code, demo / "hf", tmp_path / "{step}"], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.splitlines() == ["child 0", "left"], done.stdout + done.stderr
+
+
 def test_what_is_mistyped_is_told_at_the_start(demo, tmp_path):
     def made(dst=tmp_path / "{step}", reference=demo / "hf", **options):
         return crossdock.Exporter(dst, reference, **options)
