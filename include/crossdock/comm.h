@@ -21,19 +21,13 @@ class Comm {
   [[nodiscard]] virtual int size() const = 0;
   /// Everybody's bytes, by rank. Returns when all ranks have called it.
   [[nodiscard]] virtual Result<std::vector<std::string>> AllGather(const std::string& bytes) = 0;
-  [[nodiscard]] virtual Status Barrier();
 };
-
-inline Status Comm::Barrier() {
-  CROSSDOCK_RETURN_IF_ERROR(AllGather(""));
-  return OkStatus();
-}
 
 struct FileCommOptions {
   std::string dir;               ///< made when it is not there; of this group of ranks alone
   int rank = 0;
   int size = 1;
-  double timeout_seconds = 600;  ///< how long a call waits for the slowest rank
+  double timeout_seconds = 600;  ///< how long a call waits for the slowest rank; at most 10 years
 };
 
 /// Ranks that meet in a directory: messages are files that appear whole, by a rename; whoever waits looks again, ever less often.

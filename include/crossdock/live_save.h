@@ -6,7 +6,11 @@
 /// A save is one commit: rank 0 makes a staging directory beside the target, all write and sync, rank 0 adds config.json, the index and
 /// the reference's other files and renames. Until then the target is untouched; what a killed save left is cleared by the next.
 /// Errors: those of convert and of Comm. Each collective step ends with all ranks well or with the same error on all, which names the
-/// rank. Threads: an Exporter by one thread at a time. With `snapshot` one thread works on after Save returned, and joins in Wait,
+/// rank. Where the connection itself fails a step can end differently on each rank; when that happens in the last one the result may be in
+/// place though some rank has an error. The next Save of all ranks begins together again.
+/// What is replaced is an earlier Hugging Face directory; kUsage for any other checkpoint at the target, and for a target called `iter_...`
+/// that lies among checkpoints of Megatron.
+/// Threads: an Exporter by one thread at a time. With `snapshot` one thread works on after Save returned, and joins in Wait,
 /// Flush, or the Exporter's end.
 #pragma once
 
@@ -63,7 +67,6 @@ struct ExportReport {
   std::int64_t own_bytes = 0;      ///< of them by this rank
   std::int64_t copied_bytes = 0;   ///< of this rank's snapshot
   double seconds = 0;              ///< from Save to the commit
-  std::vector<std::string> notices;
 };
 
 /// One save of one rank.
@@ -71,7 +74,8 @@ class ExportJob {
  public:
   virtual ~ExportJob() = default;
   [[nodiscard]] virtual bool Done() const = 0;
-  /// Waits for the end; the same answer each time. kIo when it is not there after so many seconds; negative: waits for ever.
+  /// Waits for the end; the same answer each time. kIo when it is not there after so many seconds; negative: waits for ever;
+  /// kUsage for NaN.
   /// kCancelled when `stop` ends the waiting; the save goes on.
   [[nodiscard]] virtual Result<ExportReport> Wait(double seconds = -1, std::stop_token stop = {}) = 0;
 };

@@ -50,7 +50,7 @@ Error Unpack(const std::string& text) {
 }  // namespace
 
 Result<std::vector<std::string>> Agree(Comm& comm, const std::string& step, const Result<std::string>& mine) {
-  Result<std::vector<std::string>> all = comm.AllGather(mine ? kWell + *mine : kFailed + Pack(mine.error()));
+  Result<std::vector<std::string>> all = comm.AllGather(mine ? kWell + step + '\n' + *mine : kFailed + Pack(mine.error()));
   if (!all) {
     // A rank that failed by itself has that to tell.
     if (!mine) return mine.error();
@@ -60,12 +60,23 @@ Result<std::vector<std::string>> Agree(Comm& comm, const std::string& step, cons
     return MakeError(ErrorCode::kUsage, "the connection of the ranks gave another number of messages than there are ranks")
         .WithExpected(fmt::format("{}", comm.size())).WithFound(fmt::format("{}", all->size()));
   }
+  std::string first;
   for (std::size_t rank = 0; rank < all->size(); ++rank) {
     std::string& text = (*all)[rank];
     const bool failed = text.empty() || text.front() != kWell;
     if (!text.empty()) text.erase(0, 1);
     if (failed) return Unpack(text).WithContext(comm.size() == 1 ? step : fmt::format("{} on rank {}", step, rank));
   }
+  for (std::size_t rank = 0; rank < all->size(); ++rank) {
+    std::string& text = (*all)[rank];
+    const std::string theirs = text.substr(0, text.find('\n'));
+    if (rank == 0) first = theirs;
+    if (theirs != first) {
+      return MakeError(ErrorCode::kUsage, fmt::format("ranks 0 and {} are at different steps", rank)).WithExpected(Printable(first)).WithFound(Printable(theirs))
+          .WithHint("a step failed on one of them alone, or they make different calls; once all ranks begin anew they are together again");
+    }
+  }
+  for (std::string& text : *all) text.erase(0, first.size() + 1);
   return all;
 }
 

@@ -39,7 +39,7 @@ using ExportTypes = std::map<std::string, DType>;
 [[nodiscard]] Result<std::unique_ptr<ExportPlan>> MakeExportPlan(io::Storage& storage, const ExportOptions& options, const std::vector<std::string>& directories,
                                                                  int rank, const ExportTypes& types);
 
-/// The root of the source's catalog: buffers are called `live/<entry>`.
-inline constexpr const char* kLiveRoot = "live";
+/// The root of the source's catalog: buffers are called `/crossdock-live/<entry>`. Absolute: a trainer may change its directory between two saves.
+inline constexpr const char* kLiveRoot = "/crossdock-live";
 
 }  // namespace crossdock::convert

@@ -27,6 +27,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kFirstPause = std::chrono::microseconds(100);
 constexpr auto kLongestPause = std::chrono::milliseconds(20);
+constexpr double kLongestTimeout = 10 * 365.25 * 86400;  ///< seconds; clocks overflow in 292 years
 constexpr std::int64_t kLargestMessage = std::int64_t{1} << 32U;
 
 std::string RandomWord() {
@@ -53,18 +54,24 @@ class Patience {
 
 class FileComm final : public Comm {
  public:
-  explicit FileComm(const FileCommOptions& options) : options_(options), storage_(io::MakeLocalStorage()) {}
+  explicit FileComm(const FileCommOptions& options) : options_(Bounded(options)), storage_(io::MakeLocalStorage()) {}
 
   int rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
 
   Result<std::vector<std::string>> AllGather(const std::string& bytes) override {
     Result<std::vector<std::string>> all = Gather(bytes);
-    if (!all) last_ = std::exchange(session_, "");  // whatever it was: the next call meets anew
+    // Whatever it was: the next call meets anew. A meeting that failed has no session to remember.
+    if (!all && !session_.empty()) last_ = std::exchange(session_, "");
     return all;
   }
 
  private:
+  static FileCommOptions Bounded(FileCommOptions options) {
+    options.timeout_seconds = std::min(options.timeout_seconds, kLongestTimeout);
+    return options;
+  }
+
   Result<std::vector<std::string>> Gather(const std::string& bytes) {
     if (session_.empty()) CROSSDOCK_RETURN_IF_ERROR(Join());
     if (There(session_ + ".broken")) return GivenUp();

@@ -234,7 +234,6 @@ class RankLoadPlan final : public LoadPlan {
     return OkStatus();
   }
 
-  /// The command line's next step is none here.
   static Error InLiveWords(Error error) {
     if (error.code == ErrorCode::kCancelled) error.hint = "the tensors hold some new and some old values: read into them again";
     return error;

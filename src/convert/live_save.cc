@@ -16,9 +16,10 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cmath>
 #include <cstring>
+#include <exception>
 #include <mutex>
-#include <new>
 #include <random>
 #include <thread>
 #include <utility>
@@ -26,6 +27,7 @@
 #include "base/checked_math.h"
 #include "convert/agree.h"
 #include "convert/export_plan.h"
+#include "convert/guarded.h"
 #include "convert/job.h"
 #include "convert/replaced.h"
 #include "crossdock/live_save.h"
@@ -33,6 +35,7 @@
 #include "execute/executor.h"
 #include "execute/memory_budget.h"
 #include "formats/live/buffer_storage.h"
+#include "formats/recognise.h"
 #include "io/overlay_storage.h"
 #include "io/staging.h"
 #include "quantize/block.h"
@@ -46,11 +49,37 @@ using SaveClock = std::chrono::steady_clock;
 constexpr std::size_t kNamedTensors = 8;
 constexpr auto kSeenWithin = std::chrono::seconds(30);  ///< network file systems tell late what others made
 constexpr int kNiceness = 10;
+constexpr const char* kIteration = "iter_";
 constexpr const char* kWordFile = ".crossdock-save";
+constexpr double kLongestWait = 10 * 365.25 * 86400;        ///< seconds; more is not told apart, and clocks would overflow
 
 std::string RandomToken() {
   std::random_device device;
   return fmt::format("{:08x}{:08x}", device(), device());
+}
+
+/// A save replaces an earlier one of its own kind and nothing else, and takes no name beside the run's own checkpoints that Megatron uses itself.
+Status CheckReplaces(io::Storage& storage, const std::string& path) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> kind, WhatIsReplaced(storage, path));
+  if (kind && *kind != formats::KindName(formats::Kind::kHf)) {
+    return MakeError(ErrorCode::kUsage, "a save replaces an earlier Hugging Face directory, and what lies at the target is none").WithPath(path)
+        .WithExpected("nothing, or a `hf` checkpoint").WithFound(fmt::format("a `{}` checkpoint", *kind)).WithHint("save to another directory than the run's own checkpoints");
+  }
+  const std::string parent = io::ParentPath(io::AbsolutePath(path));
+  if (!io::BaseName(io::AbsolutePath(path)).starts_with(kIteration) || !io::Exists(storage, parent)) return OkStatus();
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<io::DirEntry> entries, storage.List(parent));
+  for (const io::DirEntry& entry : entries) {
+    bool of_megatron = entry.name == formats::kTracker;
+    if (entry.kind == io::FileKind::kDirectory && entry.name.starts_with(kIteration)) {
+      const std::optional<formats::Content> content = formats::ContentOf(storage, io::JoinPath(parent, entry.name));
+      of_megatron = content && content->kind != formats::Kind::kHf;
+    }
+    if (!of_megatron) continue;
+    return MakeError(ErrorCode::kUsage, "the target lies among the run's own checkpoints, under a name that Megatron gives to those").WithPath(path)
+        .WithExpected(fmt::format("no checkpoint of Megatron in `{}`", Printable(parent))).WithFound(fmt::format("`{}`", Printable(entry.name)))
+        .WithHint("save to another directory, or under another name, such as `hf_{step}`");
+  }
+  return OkStatus();
 }
 
 /// The run's buffers, and beside them what the reference's own files give.
@@ -132,18 +161,20 @@ class RankJob final : public ExportJob {
 
   [[nodiscard]] RunStorage& run() { return run_; }
   void Copied(std::int64_t bytes) { report_.copied_bytes = bytes; }
-  void RunHere(const Status& before) { Finish(Outcome(before)); }
+  void RunHere(const Status& before) {
+    Finish(Guarded([&] { return Outcome(before); }));
+  }
   /// On a thread that gives way to the loop, as do those that it starts.
   void RunBeside(const Status& before) {
-    thread_ = std::thread([this, before] {
-      (void)pthread_setname_np(pthread_self(), "crossdock-save");
-      (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNiceness);
-      try {
-        Finish(Outcome(before));
-      } catch (const std::bad_alloc&) {
-        Finish(MakeError(ErrorCode::kIo, "there is not enough memory for a save").WithPath(report_.path));
-      }
-    });
+    try {
+      thread_ = std::thread([this, before] {
+        (void)pthread_setname_np(pthread_self(), "crossdock-save");
+        (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNiceness);
+        RunHere(before);
+      });
+    } catch (const std::exception& refused) {
+      RunHere(MakeError(ErrorCode::kIo, "no thread can be started for a save").WithFound(refused.what()));
+    }
   }
 
   bool Done() const override {
@@ -152,6 +183,8 @@ class RankJob final : public ExportJob {
   }
 
   Result<ExportReport> Wait(double seconds, std::stop_token stop) override {
+    if (std::isnan(seconds)) return MakeError(ErrorCode::kUsage, "a save is waited for some time").WithFound("NaN seconds");
+    seconds = std::min(seconds, kLongestWait);
     std::unique_lock lock(mutex_);
     const auto ended = [this] { return result_.has_value(); };
     const bool there = seconds < 0 ? changed_.wait(lock, stop, ended) : changed_.wait_for(lock, stop, std::chrono::duration<double>(seconds), ended);
@@ -171,7 +204,7 @@ class RankJob final : public ExportJob {
 
   Result<ExportReport> Outcome(const Status& before) {
     std::unique_ptr<io::Staging> staging;
-    const Status done = Steps(before, &staging);
+    const Status done = Guarded([&] { return Steps(before, &staging); });
     if (!done) {
       Error error = done.error();
       if (staging != nullptr) {
@@ -186,16 +219,16 @@ class RankJob final : public ExportJob {
 
   Status Steps(const Status& before, std::unique_ptr<io::Staging>* staging) {
     const bool leads = work_.comm.rank() == 0;
-    const Result<std::string> begun = !before ? Result<std::string>(before.error()) : leads ? Begin(staging) : Result<std::string>("");
+    const Result<std::string> begun = !before ? Result<std::string>(before.error()) : leads ? Guarded([&] { return Begin(staging); }) : Result<std::string>("");
     CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> words, Agree(work_.comm, "making the staging directory", begun));
     const std::size_t line = words[0].find('\n');
     const std::string dir = words[0].substr(line + 1);
-    CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> measured, Agree(work_.comm, "measuring", Measure(dir, words[0].substr(0, line))));
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> measured, Agree(work_.comm, "measuring", Guarded([&] { return Measure(dir, words[0].substr(0, line)); })));
     CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<float> amaxes, Largest(measured));
-    const Result<std::string> wrote = Write(dir, amaxes);
+    const Result<std::string> wrote = Guarded([&] { return Write(dir, amaxes); });
     CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> written, Agree(work_.comm, "writing", wrote));
     for (const std::string& bytes : written) report_.bytes += std::atoll(bytes.c_str());
-    return AgreeOn(work_.comm, "putting the result in place", leads ? Commit(**staging) : OkStatus());
+    return AgreeOn(work_.comm, "putting the result in place", leads ? Guarded([&] { return Commit(**staging); }) : OkStatus());
   }
 
   void Tell(const char* phase) const {
@@ -205,7 +238,7 @@ class RankJob final : public ExportJob {
   /// A word and the directory.
   Result<std::string> Begin(std::unique_ptr<io::Staging>* staging) {
     Tell("making the staging directory");
-    CROSSDOCK_RETURN_IF_ERROR(WhatIsReplaced(work_.storage, report_.path));
+    CROSSDOCK_RETURN_IF_ERROR(CheckReplaces(work_.storage, report_.path));
     CROSSDOCK_ASSIGN_OR_RETURN(*staging, io::Staging::Begin(work_.storage, report_.path, {true, false}));
     const std::string& dir = (*staging)->dir();
     CROSSDOCK_RETURN_IF_ERROR(CheckSpace(work_.storage, work_.plan.target, **staging));
@@ -311,10 +344,10 @@ class RankExporter final : public Exporter {
 
   Status Validate() override {
     EndJob();
-    CROSSDOCK_RETURN_IF_ERROR(Plan());
+    CROSSDOCK_RETURN_IF_ERROR(PlanAfresh());
     const Result<std::string> path = ExportPath(options_.dst, options_.overwrite, 0);
     CROSSDOCK_RETURN_IF_ERROR(AgreeOnSame(*comm_, "looking at the target", "the target", path));
-    CROSSDOCK_RETURN_IF_ERROR(AgreeOn(*comm_, "reserving memory for a snapshot", Reserve()));
+    CROSSDOCK_RETURN_IF_ERROR(AgreeOn(*comm_, "reserving memory for a snapshot", Guarded([&] { return Reserve(); })));
     return CheckTogether(*path);
   }
 
@@ -322,18 +355,18 @@ class RankExporter final : public Exporter {
 
   Status Refuse(std::int64_t step, const Error& why) override {
     EndJob();
-    if (plan_ == nullptr) CROSSDOCK_RETURN_IF_ERROR(Plan());
+    CROSSDOCK_RETURN_IF_ERROR(HavePlan());
     return TellTypes(ExportPath(options_.dst, options_.overwrite, step), why);
   }
 
   Result<std::shared_ptr<ExportJob>> Save(std::int64_t step, std::span<const LiveBuffer> tensors, const Hooks& hooks) override {
     EndJob();
-    if (plan_ == nullptr) CROSSDOCK_RETURN_IF_ERROR(Plan());
+    CROSSDOCK_RETURN_IF_ERROR(HavePlan());
     const Result<std::string> target = ExportPath(options_.dst, options_.overwrite, step);
     std::map<std::int32_t, const LiveBuffer*> given;
-    CROSSDOCK_RETURN_IF_ERROR(TellTypes(target, Match(tensors, &given)));
+    CROSSDOCK_RETURN_IF_ERROR(TellTypes(target, Guarded([&] { return Match(tensors, &given); })));
     auto job = std::make_shared<RankJob>(SaveWork{*comm_, *storage_, options_, hooks, *plan_}, step, *target);
-    const Status ready = HandOver(given, job.get());
+    const Status ready = Guarded([&] { return HandOver(given, job.get()); });
     job_ = job;
     if (options_.snapshot) {
       job->RunBeside(ready);
@@ -357,13 +390,24 @@ class RankExporter final : public Exporter {
     job_.reset();
   }
 
+  /// Collective. A step that failed on one rank alone may have left a plan on some: then all forget theirs.
+  Status HavePlan() {
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> have, Agree(*comm_, "beginning", std::string(plan_ != nullptr ? "1" : "0")));
+    const bool all = std::ranges::all_of(have, [](const std::string& one) { return one == "1"; });
+    return all ? OkStatus() : PlanAfresh();
+  }
+
+  /// Collective: with the reference's types.
+  Status PlanAfresh() {
+    types_.clear();
+    return Plan();
+  }
+
   /// Collective.
   Status Plan() {
-    if (directories_.empty()) {
-      CROSSDOCK_ASSIGN_OR_RETURN(directories_, Agree(*comm_, "meeting", ExportDirectory(options_)));
-    }
     plan_.reset();
-    Result<std::unique_ptr<ExportPlan>> made = MakeExportPlan(*storage_, options_, directories_, comm_->rank(), types_);
+    CROSSDOCK_ASSIGN_OR_RETURN(directories_, Agree(*comm_, "meeting", ExportDirectory(options_)));
+    Result<std::unique_ptr<ExportPlan>> made = Guarded([&] { return MakeExportPlan(*storage_, options_, directories_, comm_->rank(), types_); });
     const Result<std::string> hash = made ? Result<std::string>((*made)->share.plan.hash) : Result<std::string>(made.error());
     CROSSDOCK_RETURN_IF_ERROR(AgreeOnSame(*comm_, "planning", "the plan", hash));
     plan_ = *std::move(made);
@@ -386,7 +430,7 @@ class RankExporter final : public Exporter {
     const std::string word = RandomToken();
     const std::string probe = io::JoinPath(parent, ".crossdock-probe-" + word);
     const auto begin = [&]() -> Result<std::string> {
-      CROSSDOCK_RETURN_IF_ERROR(WhatIsReplaced(*storage_, path));
+      CROSSDOCK_RETURN_IF_ERROR(CheckReplaces(*storage_, path));
       std::int64_t needed = 0;
       for (const FileRef& file : plan_->target.AllFiles()) needed += file.identity.size;
       CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t free_bytes, FreeBytesAt(*storage_, path));
@@ -399,7 +443,7 @@ class RankExporter final : public Exporter {
       return probe;
     };
     const bool leads = comm_->rank() == 0;
-    const Result<std::vector<std::string>> made = Agree(*comm_, "looking at the target", leads ? begin() : Result<std::string>(""));
+    const Result<std::vector<std::string>> made = Agree(*comm_, "looking at the target", leads ? Guarded(begin) : Result<std::string>(""));
     Status seen = OkStatus();
     if (made) {
       const auto end = SaveClock::now() + kSeenWithin;
@@ -435,7 +479,7 @@ class RankExporter final : public Exporter {
         complaints.Add("given twice", tensor.name);
       } else if (!std::ranges::equal(tensor.shape, entry.shape)) {
         complaints.Add("of another shape", tensor.name, fmt::format(" [{}] where [{}] is expected", fmt::join(tensor.shape, ", "), fmt::join(entry.shape, ", ")));
-      } else if (!dtype || !IsFloating(*dtype)) {
+      } else if (!dtype || !IsFloating(*dtype) || BitsOf(*dtype) < 16) {
         complaints.Add("of an unknown type", tensor.name, fmt::format(" `{}`", Printable(tensor.dtype)));
       } else if (const auto bytes = ByteSize(*dtype, entry.shape); !bytes || *bytes != tensor.bytes || (tensor.data == nullptr && tensor.bytes > 0)) {
         complaints.Add("of another size", tensor.name, fmt::format(" {} bytes", tensor.bytes));
@@ -451,13 +495,14 @@ class RankExporter final : public Exporter {
   }
 
   /// Collective: all ranks mean one target and learn each other's types. Where those are new, all plan anew.
+  /// kUsage where ranks that hold the same differ: what is written would depend on which of them is asked.
   Status TellTypes(const Result<std::string>& target, const Result<ExportTypes>& mine) {
     Result<std::string> message = !target ? Result<std::string>(target.error()) : !mine ? Result<std::string>(mine.error()) : Result<std::string>(*target + "\n");
     if (message && mine) {
       for (const auto& [name, dtype] : *mine) *message += fmt::format("{} {}\n", DTypeName(dtype), name);
     }
     CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> all, Agree(*comm_, "taking the tensors", message));
-    ExportTypes news;
+    std::vector<ExportTypes> told(all.size());
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       const std::string& text = all[rank];
       std::size_t at = text.find('\n');
@@ -469,13 +514,36 @@ class RankExporter final : public Exporter {
         const std::size_t space = text.find(' ', at);
         const std::size_t end = text.find('\n', at + 1);
         const std::optional<DType> dtype = DTypeFromName(text.substr(at + 1, space - at - 1));
-        if (dtype) news[text.substr(space + 1, end - space - 1)] = *dtype;
+        if (dtype) told[rank][text.substr(space + 1, end - space - 1)] = *dtype;
         at = end;
       }
+    }
+    ExportTypes news;
+    std::map<std::string, std::size_t> first;  // rank of each directory
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      const std::size_t twin = first.emplace(directories_[rank], rank).first->second;
+      if (told[rank] != told[twin]) return TwinsDiffer(twin, told[twin], rank, told[rank]);
+      news.insert(told[rank].begin(), told[rank].end());
     }
     if (news.empty()) return OkStatus();
     for (const auto& [name, dtype] : news) types_[name] = dtype;
     return Plan();
+  }
+
+  static Error TwinsDiffer(std::size_t a, const ExportTypes& of_a, std::size_t b, const ExportTypes& of_b) {
+    const auto type = [](const ExportTypes& of, const std::string& name) -> std::string {
+      const auto at = of.find(name);
+      return at == of.end() ? "the type of before" : fmt::format("`{}`", DTypeName(at->second));
+    };
+    std::string tensor;
+    for (const ExportTypes* of : {&of_a, &of_b}) {
+      for (const auto& [name, dtype] : *of) {
+        if (tensor.empty() && type(of_a, name) != type(of_b, name)) tensor = name;
+      }
+    }
+    return MakeError(ErrorCode::kUsage, fmt::format("ranks {} and {} hold the same tensor with different types", a, b)).WithTensor(tensor)
+        .WithExpected(fmt::format("{} as on rank {}", type(of_a, tensor), a)).WithFound(type(of_b, tensor))
+        .WithHint("replicas must hold equal types; check each rank's place in the layout");
   }
 
   [[nodiscard]] std::int64_t SnapshotBytes() const {
@@ -502,14 +570,21 @@ class RankExporter final : public Exporter {
       CROSSDOCK_ASSIGN_OR_RETURN(to, snapshot_.Take(bytes));
     }
     for (const std::int32_t index : plan_->fed) {
-      const LiveBuffer& tensor = *given.at(index);
+      const Entry& entry = catalog.entries[static_cast<std::size_t>(index)];
+      const auto found = given.find(index);
+      if (found == given.end() || DTypeFromName(found->second->dtype) != entry.dtype || found->second->bytes != entry.chunks.front().bytes.length) {
+        return MakeError(ErrorCode::kUsage, "a tensor is not what was planned for").WithTensor(entry.name)
+            .WithExpected(fmt::format("{} bytes of `{}`", entry.chunks.front().bytes.length, DTypeName(entry.dtype)))
+            .WithFound(found == given.end() ? "nothing" : fmt::format("{} bytes of `{}`", found->second->bytes, Printable(found->second->dtype)));
+      }
+      const LiveBuffer& tensor = *found->second;
       const auto* from = static_cast<const std::byte*>(tensor.data);
       const std::span<const std::byte> memory(to != nullptr ? to : from, static_cast<std::size_t>(tensor.bytes));
       if (to != nullptr) {
         std::memcpy(to, from, memory.size());
         to += RoundUp(tensor.bytes, 64);
       }
-      CROSSDOCK_RETURN_IF_ERROR(job->run().buffers().AddReadOnly(catalog.entries[static_cast<std::size_t>(index)].name, memory));
+      CROSSDOCK_RETURN_IF_ERROR(job->run().buffers().AddReadOnly(entry.name, memory));
     }
     job->Copied(options_.snapshot ? bytes : 0);
     return OkStatus();
@@ -518,7 +593,7 @@ class RankExporter final : public Exporter {
   const ExportOptions options_;
   const std::shared_ptr<Comm> comm_;
   const std::unique_ptr<io::Storage> storage_;
-  std::vector<std::string> directories_;  ///< of all ranks, once they met
+  std::vector<std::string> directories_;  ///< of all ranks, when they met for the plan
   ExportTypes types_;
   std::unique_ptr<ExportPlan> plan_;      ///< of all ranks or of none
   std::vector<LiveTensor> tensors_;

@@ -481,7 +481,7 @@ Status Execution::Outcome(TaskRunner& runner) {
   }
   if (error_) return std::move(error_->second);
   if (!options_.stop.stop_requested()) return OkStatus();
-  return MakeError(ErrorCode::kCancelled, "interrupted").WithHint("run the same command with --resume to go on");
+  return MakeError(ErrorCode::kCancelled, "interrupted");
 }
 
 }  // namespace

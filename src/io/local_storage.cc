@@ -302,9 +302,10 @@ class LocalStorage final : public Storage {
     return std::unique_ptr<WriteFile>(std::make_unique<LocalWriteFile>(fd, path, common_));
   }
 
+  /// Not for reading too: an NFS client that may read a page fills it up and sends all of it, over what other hosts wrote there meanwhile.
   Result<std::unique_ptr<WriteFile>> OpenWrite(const std::string& path) override {
     CROSSDOCK_ASSIGN_OR_RETURN(const int fd,
-                               OpenFd(path, O_RDWR | O_NOFOLLOW, "open for writing", ErrorCode::kIncomplete));
+                               OpenFd(path, O_WRONLY | O_NOFOLLOW, "open for writing", ErrorCode::kIncomplete));
     return std::unique_ptr<WriteFile>(std::make_unique<LocalWriteFile>(fd, path, common_));
   }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdlib.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <thread>
 
 #include "convert/agree.h"
@@ -38,6 +40,13 @@ class FileCommTest : public ::testing::Test {
     for (std::thread& thread : threads) thread.join();
   }
 
+  [[nodiscard]] bool GivenUp() const {
+    for (const auto& entry : std::filesystem::directory_iterator(dir_ + "/meet")) {
+      if (entry.path().extension() == ".broken" && !entry.path().filename().string().starts_with(".")) return true;
+    }
+    return false;
+  }
+
   std::string dir_;
 };
 
@@ -50,7 +59,7 @@ TEST_F(FileCommTest, GathersEverybodysBytesAgainAndAgain) {
         for (int rank = 0; rank < size; ++rank) {
           EXPECT_EQ(all[static_cast<std::size_t>(rank)], std::string(static_cast<std::size_t>(call), '\0') + std::to_string(rank));
         }
-        EXPECT_THAT(comm.Barrier(), IsOk());
+        EXPECT_THAT(comm.AllGather(""), IsOk());
       }
     });
   }
@@ -68,23 +77,58 @@ TEST_F(FileCommTest, ForgetsWhatAnEarlierRunLeft) {
 }
 
 TEST_F(FileCommTest, NamesRanksThatDoNotComeAndMeetsAnew) {
-  AsRanks(3, [](Comm& comm) {
-    ASSERT_THAT(comm.Barrier(), IsOk());
+  AsRanks(3, [this](Comm& comm) {
+    ASSERT_THAT(comm.AllGather(""), IsOk());
     if (comm.rank() == 1) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-      EXPECT_THAT(comm.Barrier(), IsError(ErrorCode::kIo, HasSubstr("gave up waiting")));
+      while (!GivenUp()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      EXPECT_THAT(comm.AllGather(""), IsError(ErrorCode::kIo, HasSubstr("gave up waiting")));
     } else {
-      EXPECT_THAT(comm.Barrier(), IsError(ErrorCode::kIo, AnyOf(HasSubstr("ranks 1 did not come"), HasSubstr("in vain for ranks 1"))));
+      EXPECT_THAT(comm.AllGather(""), IsError(ErrorCode::kIo, AnyOf(HasSubstr("ranks 1 did not come"), HasSubstr("in vain for ranks 1"))));
     }
     ASSERT_OK_AND_ASSIGN(const auto all, comm.AllGather("again"));
     EXPECT_EQ(all, std::vector<std::string>(3, "again"));
-  }, 1.0);
+  }, 5.0);
+}
+
+/// A rank that comes after the others gave up twice is still told that they did, and does not take their meeting for its own.
+TEST_F(FileCommTest, ALateRankIsToldAfterASecondFailureToo) {
+  AsRanks(2, [this](Comm& comm) {
+    ASSERT_THAT(comm.AllGather(""), IsOk());
+    if (comm.rank() == 0) {
+      EXPECT_THAT(comm.AllGather(""), IsError(ErrorCode::kIo, HasSubstr("ranks 1 did not come")));
+      EXPECT_THAT(comm.AllGather(""), IsError(ErrorCode::kIo, HasSubstr("not all ranks met")));
+      std::ofstream(dir_ + "/twice") << "x";
+    } else {
+      while (!std::filesystem::exists(dir_ + "/twice")) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the other one begins a third meeting
+      EXPECT_THAT(comm.AllGather(""), IsError(ErrorCode::kIo, HasSubstr("gave up waiting")));
+    }
+    EXPECT_THAT(comm.AllGather("again"), IsOk());
+  }, 3.0);
 }
 
 TEST_F(FileCommTest, RefusesRanksThatAreNone) {
-  for (const auto& [rank, size, seconds] : {std::tuple{2, 2, 1.0}, {-1, 2, 1.0}, {0, 0, 1.0}, {0, 1, 0.0}}) {
+  for (const auto& [rank, size, seconds] : {std::tuple{2, 2, 1.0}, {-1, 2, 1.0}, {0, 0, 1.0}, {0, 1, 0.0}, {0, 1, std::nan("")}}) {
     EXPECT_THAT(MakeFileComm({dir_, rank, size, seconds}), IsError(ErrorCode::kUsage, HasSubstr("rank")));
   }
+}
+
+TEST_F(FileCommTest, WaitsAsLongAsItIsTold) {
+  for (const double seconds : {1e12, std::numeric_limits<double>::infinity()}) {
+    AsRanks(2, [](Comm& comm) {
+      if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      EXPECT_THAT(comm.AllGather("x"), IsOk());
+    }, seconds);
+  }
+}
+
+TEST_F(FileCommTest, RanksAtDifferentStepsAreTold) {
+  AsRanks(2, [](Comm& comm) {
+    EXPECT_THAT(AgreeOn(comm, comm.rank() == 0 ? "planning" : "writing", OkStatus()),
+                IsError(ErrorCode::kUsage, AllOf(HasSubstr("ranks 0 and 1 are at different steps"), HasSubstr("planning"), HasSubstr("writing"))));
+    ASSERT_OK_AND_ASSIGN(const auto all, Agree(comm, "writing", std::string("a\nb")));
+    EXPECT_EQ(all, std::vector<std::string>(2, "a\nb"));
+  });
 }
 
 TEST_F(FileCommTest, AllRanksGetTheErrorOfTheLowestThatFailed) {

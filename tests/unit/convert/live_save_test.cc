@@ -3,9 +3,12 @@
 
 #include <stdlib.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <sstream>
+#include <stdexcept>
 #include <thread>
 
 #include "convert/live_names.h"
@@ -288,9 +291,6 @@ TEST_F(LiveSaveTest, RunsOfExpertsToo) {
 
 /// The tensors' types are what counts, not the reference's.
 TEST_F(LiveSaveTest, TakesTheTypesThatTheRunHas) {
-  WriteReference(kDense, "F32", false);
-  StartRun(Layout(2, 1), 2);
-  const std::vector<RunningRank> wide = ranks_;
   WriteReference(kDense, "BF16", false);
   StartRun(Layout(2, 1), 2);
   fs::remove_all(ref_);
@@ -315,6 +315,21 @@ TEST_F(LiveSaveTest, TakesLayersOfPredictionFromTheReference) {
   WriteReference(kPredicting, "BF16", false);
   StartRun(Layout(1, 1, 2), 2, {}, "drop");
   SaveAndCompare([](ExportOptions* options) { options->mtp = "template"; });
+  // The trainer may go elsewhere after planning.
+  const fs::path home = fs::current_path();
+  OnAllRanks([&](int rank, std::shared_ptr<Comm> comm) {
+    ExportOptions options = Options(rank);
+    options.dst = dir_ + "/elsewhere_{step}";
+    options.mtp = "template";
+    ASSERT_OK_AND_ASSIGN(const auto exporter, Exporter::Make(options, comm));
+    ASSERT_THAT(exporter->Validate(), IsOk());
+    ASSERT_THAT(comm->AllGather(""), IsOk());
+    if (rank == 0) fs::current_path("/");
+    ASSERT_THAT(comm->AllGather(""), IsOk());
+    EXPECT_THAT(exporter->Save(1, ranks_[static_cast<std::size_t>(rank)].buffers), IsOk());
+  });
+  fs::current_path(home);
+  ExpectSameTree(dir_ + "/elsewhere_1", dir_ + "/offline");
   EXPECT_THAT(Slurp(dir_ + "/online/step_007/model.safetensors"), HasSubstr("model.layers.3.eh_proj.weight"));
   SaveAndCompare([](ExportOptions* options) { options->mtp = "none"; });
   EXPECT_THAT(Slurp(dir_ + "/online/step_007/model.safetensors"), Not(HasSubstr("eh_proj")));
@@ -388,14 +403,14 @@ TEST_F(LiveSaveTest, AFailureOnOneRankIsTheSameOnAllAndTouchesNothing) {
     } else {
       EXPECT_THAT(exporter->Save(2, buffers), IsError(ErrorCode::kIo, AllOf(HasSubstr("the loop raised"), HasSubstr("on rank 1"))));
     }
-    ASSERT_THAT(comm->Barrier(), IsOk());
+    ASSERT_THAT(comm->AllGather(""), IsOk());
     // Something that no save may remove lies where rank 0 makes its directory.
     if (rank == 0) {
       EXPECT_EQ(ReadTree(dir_ + "/online"), before);
       fs::create_directories(dir_ + "/home");
       std::ofstream(dir_ + "/home/diary.txt") << "dear diary";
     }
-    ASSERT_THAT(comm->Barrier(), IsOk());
+    ASSERT_THAT(comm->AllGather(""), IsOk());
     ExportOptions wrong = options;
     wrong.dst = dir_ + "/home";
     ASSERT_OK_AND_ASSIGN(const auto second, Exporter::Make(wrong, comm));
@@ -426,6 +441,158 @@ TEST_F(LiveSaveTest, RanksThatMeanDifferentThingsAreTold) {
   EXPECT_FALSE(fs::exists(dir_ + "/online"));
 }
 
+/// What the run itself wrote is no earlier save, whatever the template makes of a step.
+TEST_F(LiveSaveTest, NeverReplacesTheRunsOwnCheckpoint) {
+  WriteReference(kDense, "BF16", false);
+  StartRun(Layout(1, 1), 1);
+  ASSERT_TRUE(fs::exists(tree_ + "/latest_checkpointed_iteration.txt"));
+  std::string own;
+  for (const auto& entry : fs::directory_iterator(tree_)) {
+    if (entry.is_directory()) own = entry.path().string();
+  }
+  const Tree before = ReadTree(tree_);
+  const std::shared_ptr<Comm> solo = MakeSoloComm();
+  for (const auto& [dst, overwrite, text] : {std::tuple{tree_, false, "the run's own checkpoints"}, {own, true, "is none"}, {tree_ + "/iter_{step:07d}", false, "the run's own checkpoints"}}) {
+    ExportOptions options = Options(0);
+    options.dst = dst;
+    options.overwrite = overwrite;
+    ASSERT_OK_AND_ASSIGN(const auto exporter, Exporter::Make(options, solo));
+    EXPECT_THAT(exporter->Validate(), IsError(ErrorCode::kUsage, HasSubstr(text))) << dst;
+    EXPECT_THAT(exporter->Save(9, ranks_[0].buffers), IsError(ErrorCode::kUsage, HasSubstr(text))) << dst;
+    EXPECT_EQ(ReadTree(tree_), before);
+  }
+  ExportOptions beside = Options(0);
+  beside.dst = tree_ + "/hf_{step}";
+  ASSERT_OK_AND_ASSIGN(const auto exporter, Exporter::Make(beside, solo));
+  EXPECT_THAT(exporter->Validate(), IsOk());
+  for (int again = 0; again < 2; ++again) EXPECT_THAT(exporter->Save(9, ranks_[0].buffers), IsOk());
+}
+
+/// Nobody waits for a rank that threw, and the next save begins as if nothing had been.
+TEST_F(LiveSaveTest, AnExceptionIsAnErrorOnAllRanks) {
+  WriteReference(kDense, "BF16", false);
+  StartRun(Layout(2, 1), 2);
+  /// Throws in the place of one call.
+  struct Throwing : Comm {
+    int rank() const override { return 0; }
+    int size() const override { return 1; }
+    Result<std::vector<std::string>> AllGather(const std::string& bytes) override {
+      if (left-- == 0) throw std::runtime_error("the connection raised");
+      return std::vector{bytes};
+    }
+    int left = -1;
+  };
+  for (const bool snapshot : {false, true}) {
+    OnAllRanks([&](int rank, std::shared_ptr<Comm> comm) {
+      ExportOptions options = Options(rank);
+      options.snapshot = snapshot;
+      ASSERT_OK_AND_ASSIGN(const auto exporter, Exporter::Make(options, comm));
+      const std::vector<LiveBuffer>& buffers = ranks_[static_cast<std::size_t>(rank)].buffers;
+      const auto save = [&](const Hooks& hooks) -> Status {
+        CROSSDOCK_ASSIGN_OR_RETURN(const auto job, exporter->Save(1, buffers, hooks));
+        CROSSDOCK_RETURN_IF_ERROR(job->Wait(60));
+        return OkStatus();
+      };
+      for (const std::string phase : {"making the staging directory", "writing metadata"}) {
+        Hooks hooks;
+        hooks.on_progress = [&phase](const ProgressEvent& event) {
+          if (event.phase == phase) throw std::runtime_error("the hook raised");
+        };
+        EXPECT_THAT(save(hooks), IsError(ErrorCode::kIo, AllOf(HasSubstr("the hook raised"), HasSubstr("on rank 0")))) << phase;
+        ASSERT_THAT(comm->AllGather(""), IsOk());
+      }
+      EXPECT_FALSE(fs::exists(dir_ + "/online/step_001"));
+      ASSERT_THAT(comm->AllGather(""), IsOk());
+      EXPECT_THAT(save({}), IsOk());
+    });
+    for (const auto& entry : fs::directory_iterator(dir_ + "/online")) EXPECT_FALSE(entry.path().filename().string().starts_with(".")) << entry.path();
+    fs::remove_all(dir_ + "/online");
+  }
+  StartRun(Layout(1, 1), 1);
+  for (const bool snapshot : {false, true}) {
+    const auto comm = std::make_shared<Throwing>();
+    ExportOptions options = Options(0);
+    options.snapshot = snapshot;
+    ASSERT_OK_AND_ASSIGN(const auto exporter, Exporter::Make(options, comm));
+    ASSERT_THAT(exporter->Validate(), IsOk());
+    comm->left = 3;  // the third one after "beginning": "measuring"
+    const auto saved = exporter->Save(1, ranks_[0].buffers);
+    const Status status = !saved ? Status(saved.error()) : (*saved)->Wait(60) ? OkStatus() : Status((*saved)->Wait(60).error());
+    EXPECT_THAT(status, IsError(ErrorCode::kIo, HasSubstr("the connection raised")));
+    EXPECT_TRUE(fs::is_empty(dir_ + "/online")) << "the staging directory is gone";
+    ASSERT_OK_AND_ASSIGN(const auto job, exporter->Save(1, ranks_[0].buffers));
+    EXPECT_THAT(job->Wait(std::numeric_limits<double>::infinity()), IsOk());
+    EXPECT_THAT(job->Wait(std::nan("")), IsError(ErrorCode::kUsage, HasSubstr("NaN")));
+    fs::remove_all(dir_ + "/online");
+  }
+}
+
+/// One type stands in the file, so all that hold a tensor must have it in that.
+TEST_F(LiveSaveTest, ReplicasOfDifferentTypesAreToldAndForgotten) {
+  WriteReference(kDense, "F32", false);
+  StartRun(Layout(1, 1), 2);
+  const std::vector<RunningRank> wide = ranks_;
+  WriteReference(kDense, "BF16", false);
+  StartRun(Layout(1, 1), 2);
+  Offline(Options(0));
+  for (const bool snapshot : {true, false}) {
+    OnAllRanks([&](int rank, std::shared_ptr<Comm> comm) {
+      const auto self = static_cast<std::size_t>(rank);
+      ExportOptions options = Options(rank);
+      options.snapshot = snapshot;
+      ASSERT_OK_AND_ASSIGN(const auto exporter, Exporter::Make(options, comm));
+      for (const int odd : {0, 1}) {
+        const std::vector<LiveBuffer>& buffers = rank == odd ? wide[self].buffers : ranks_[self].buffers;
+        EXPECT_THAT(exporter->Save(1, buffers), IsError(ErrorCode::kUsage, AllOf(HasSubstr("ranks 0 and 1"), HasSubstr("different types"), HasSubstr("weight"))));
+      }
+      std::vector<LiveBuffer> narrow = ranks_[self].buffers;
+      narrow[0].dtype = "F8_E4M3";
+      narrow[0].bytes /= 2;
+      EXPECT_THAT(exporter->Save(1, narrow), IsError(ErrorCode::kUsage, HasSubstr("unknown type")));
+      ASSERT_THAT(exporter->Save(1, ranks_[self].buffers), IsOk());
+      ASSERT_THAT(exporter->Flush(60), IsOk());
+    });
+    ExpectSameTree(dir_ + "/online/step_001", dir_ + "/offline");
+    fs::remove_all(dir_ + "/online");
+  }
+}
+
+/// A call that fails on one rank alone, in whichever step: the ranks find each other again, with the types that they have.
+TEST_F(LiveSaveTest, RanksComeTogetherAgainAfterAnAnswerWasLost) {
+  WriteReference(kDense, "F32", false);
+  StartRun(Layout(1, 1), 2);
+  /// Everybody else has the answer.
+  struct Losing : Comm {
+    Losing(std::shared_ptr<Comm> living, int call) : inner(std::move(living)), left(call) {}
+    int rank() const override { return inner->rank(); }
+    int size() const override { return inner->size(); }
+    Result<std::vector<std::string>> AllGather(const std::string& bytes) override {
+      auto all = inner->AllGather(bytes);
+      if (left-- == 0) return MakeError(ErrorCode::kIo, "the answer was lost");
+      return all;
+    }
+    std::shared_ptr<Comm> inner;
+    int left;
+  };
+  const std::vector<RunningRank> wide = ranks_;
+  WriteReference(kDense, "BF16", false);  // so that all plan again
+  Offline(Options(0));
+  for (int call = 0; call < 9; ++call) {
+    OnAllRanks([&](int rank, std::shared_ptr<Comm> comm) {
+      const std::shared_ptr<Comm> used = rank == 1 ? std::make_shared<Losing>(comm, call) : comm;
+      ASSERT_OK_AND_ASSIGN(const auto exporter, Exporter::Make(Options(rank), used));
+      const std::vector<LiveBuffer>& buffers = wide[static_cast<std::size_t>(rank)].buffers;
+      if (rank == 1) {
+        EXPECT_THAT(exporter->Save(1, buffers), IsError(ErrorCode::kIo, HasSubstr("lost"))) << call;
+      }
+      EXPECT_THAT(exporter->Save(1, buffers), IsError(ErrorCode::kUsage, HasSubstr("different steps"))) << call;
+      EXPECT_THAT(exporter->Save(1, buffers), IsOk()) << call;
+    }, 20);
+    ExpectSameTree(dir_ + "/online/step_001", dir_ + "/offline");
+    fs::remove_all(dir_ + "/online");
+  }
+}
+
 TEST_F(LiveSaveTest, ALostRankEndsTheSaveAndTheNextOneClearsUp) {
   WriteReference(kDense, "BF16", false);
   StartRun(Layout(2, 1), 2);
@@ -439,7 +606,7 @@ TEST_F(LiveSaveTest, ALostRankEndsTheSaveAndTheNextOneClearsUp) {
       return MakeError(ErrorCode::kCancelled, "dead");
     }
     std::shared_ptr<Comm> inner;
-    int left = 5;
+    int left = 6;
   };
   OnAllRanks([&](int rank, std::shared_ptr<Comm> comm) {
     std::shared_ptr<Comm> used = rank == 1 ? std::make_shared<Dying>(comm) : comm;
@@ -451,7 +618,7 @@ TEST_F(LiveSaveTest, ALostRankEndsTheSaveAndTheNextOneClearsUp) {
     } else {
       EXPECT_THAT(saved, IsError(ErrorCode::kCancelled, HasSubstr("dead")));
     }
-  }, 2.0);
+  }, 10.0);
   // What a save that was killed leaves is in nobody's way.
   fs::create_directories(dir_ + "/online/.step_001.crossdock-partial");
   std::ofstream(dir_ + "/online/.step_001.crossdock-partial/model.safetensors") << "half";

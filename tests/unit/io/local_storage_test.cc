@@ -2,7 +2,10 @@
 /// \file  What only the local file system has: links, modes, special files.
 #include <cstdlib>
 #include <filesystem>
+#include <span>
+#include <string>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -73,6 +76,24 @@ TEST_F(LocalStorage, RemoveTreeDoesNotFollowLinks) {
   fs::create_directory_symlink(At("precious"), At("direct"));
   ASSERT_THAT(RemoveTree(*storage_, At("direct")), IsOk());
   EXPECT_TRUE(fs::exists(At("precious/f")));
+}
+
+/// What may be read a network file system may fill up and write back as whole pages, over what other hosts wrote.
+TEST_F(LocalStorage, OpensForWritingAlone) {
+  ASSERT_THAT(WriteSmallFile(*storage_, At("shared"), "data"), IsOk());
+  ASSERT_OK_AND_ASSIGN(const auto file, storage_->OpenWrite(At("shared")));
+  int seen = 0;
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (fs::read_symlink(entry.path(), gone) != fs::canonical(At("shared"))) continue;
+    ++seen;
+    EXPECT_EQ(::fcntl(std::stoi(entry.path().filename().string()), F_GETFL) & O_ACCMODE, O_WRONLY);
+  }
+  EXPECT_EQ(seen, 1);
+  ASSERT_THAT(file->WriteAt(1, std::as_bytes(std::span("AT", 2))), IsOk());
+  ASSERT_THAT(file->Sync(), IsOk());
+  ASSERT_OK_AND_ASSIGN(const std::string text, ReadSmallFile(*storage_, At("shared")));
+  EXPECT_EQ(text, "dATa");
 }
 
 TEST_F(LocalStorage, AFifoIsRefusedWithoutWaiting) {
