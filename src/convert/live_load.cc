@@ -234,6 +234,7 @@ class RankLoadPlan final : public LoadPlan {
     return OkStatus();
   }
 
+  /// What a stopped reading leaves, and the next step.
   static Error InLiveWords(Error error) {
     if (error.code == ErrorCode::kCancelled) error.hint = "the tensors hold some new and some old values: read into them again";
     return error;

@@ -361,7 +361,7 @@ def test_a_killed_rank_leaves_the_old_directory_and_the_next_save_clears_up(demo
         assert [out.strip() for out, _, _ in end(ranks)] == ["saved", "saved"]
     before = [tree(root / "out") for root in roots]
     assert all("hf/config.json" in files for files in before)
-    cases = (((0, 6), 0), ((0, 4), 0), ((6, 0), 1))
+    cases = (((0, 7), 0), ((0, 5), 0), ((7, 0), 1))
     for root, (_, survivor), ranks, files in zip(roots, cases, [start(root, dies_at, 30) for root, (dies_at, _) in zip(roots, cases)], before):
         results = end(ranks)
         assert results[1 - survivor][2] == -signal.SIGKILL
