@@ -317,6 +317,9 @@ TEST_F(LiveSaveTest, TakesLayersOfPredictionFromTheReference) {
   SaveAndCompare([](ExportOptions* options) { options->mtp = "template"; });
   // The trainer may go elsewhere after planning.
   const fs::path home = fs::current_path();
+  std::string deep = dir_;  // deeper than where it planned: `..` too many would still lead to the root
+  for (int i = 0; i < 20; ++i) deep += "/d";
+  fs::create_directories(deep);
   OnAllRanks([&](int rank, std::shared_ptr<Comm> comm) {
     ExportOptions options = Options(rank);
     options.dst = dir_ + "/elsewhere_{step}";
@@ -324,7 +327,7 @@ TEST_F(LiveSaveTest, TakesLayersOfPredictionFromTheReference) {
     ASSERT_OK_AND_ASSIGN(const auto exporter, Exporter::Make(options, comm));
     ASSERT_THAT(exporter->Validate(), IsOk());
     ASSERT_THAT(comm->AllGather(""), IsOk());
-    if (rank == 0) fs::current_path("/");
+    if (rank == 0) fs::current_path(deep);
     ASSERT_THAT(comm->AllGather(""), IsOk());
     EXPECT_THAT(exporter->Save(1, ranks_[static_cast<std::size_t>(rank)].buffers), IsOk());
   });
