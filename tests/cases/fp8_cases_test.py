@@ -149,5 +149,20 @@ class Fp8(Case):
             self.assertEqual(said["modules_to_not_convert"], sorted(["lm_head", "model.embed_tokens", router]))
 
 
+    def test_b97_from_every_source_the_same_bytes(self):
+        self.run_tool("demo", "d")
+        ways = {"full-state": ["--no-optim"], "megatron": ["--no-optim", "--tp", 2, "--pp", 2], "megatron-legacy": ["--no-optim", "--tp", 2], "maxtext": ["--no-optim"], "dcp": ["--no-optim"]}
+        for to, words in ways.items():
+            self.run_tool("convert", "d/full-state", to, "--to", to, "--hf-template", "d/hf", *words)
+        for strategy in ("block", "channel", "tensor"):
+            self.run_tool("convert", "d/hf", "hf-" + strategy, "--to", "hf", "--fp8", strategy, "--dtype", "bf16")
+            expected = checkpoint.read(self.path("hf-" + strategy))
+            self.assertTrue(any(dtype == "F8_E4M3" for dtype, _, _ in expected.values()))
+            for source in ways:
+                target = f"{source}-{strategy}"
+                self.run_tool("convert", source, target, "--to", "hf", "--fp8", strategy, "--dtype", "bf16", "--hf-template", "d/hf")
+                self.same(target, expected)
+
+
 if __name__ == "__main__":
     main()
