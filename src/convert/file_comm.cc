@@ -13,11 +13,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <random>
 #include <sstream>
 #include <thread>
 #include <utility>
 
+#include "convert/random_word.h"
 #include "crossdock/comm.h"
 #include "io/storage.h"
 
@@ -29,11 +29,6 @@ constexpr auto kFirstPause = std::chrono::microseconds(100);
 constexpr auto kLongestPause = std::chrono::milliseconds(20);
 constexpr double kLongestTimeout = 10 * 365.25 * 86400;  ///< seconds; clocks overflow in 292 years
 constexpr std::int64_t kLargestMessage = std::int64_t{1} << 32U;
-
-std::string RandomWord() {
-  std::random_device device;
-  return fmt::format("{:08x}{:08x}", device(), device());
-}
 
 /// Pauses that grow, until the time is over.
 class Patience {
@@ -94,7 +89,7 @@ class FileComm final : public Comm {
 
   Status Join() {
     calls_ = 0;
-    const std::string word = RandomWord();
+    const std::string word = convert::RandomWord();
     if (options_.rank == 0) CROSSDOCK_RETURN_IF_ERROR(ForgetOldSessions());
     CROSSDOCK_RETURN_IF_ERROR(Put(Hello(options_.rank), word));
     Patience patience(options_.timeout_seconds);
@@ -105,7 +100,7 @@ class FileComm final : public Comm {
         std::vector<std::string> words;
         for (int rank = 0; rank < options_.size; ++rank) words.push_back(Get(Hello(rank)));
         if (words != known && std::ranges::find(words, std::string()) == words.end()) {
-          proposed = RandomWord();
+          proposed = convert::RandomWord();
           CROSSDOCK_RETURN_IF_ERROR(Put("session", fmt::format("{}\n{}\n", proposed, fmt::join(words, "\n"))));
           known = words;
         }

@@ -16,6 +16,7 @@
 #include "convert/scratch_dir.h"
 #include "convert/source.h"
 #include "convert/target.h"
+#include "convert/tensor_complaints.h"
 #include "execute/executor.h"
 #include "formats/live/buffer_storage.h"
 #include "formats/live/live.h"
@@ -26,7 +27,7 @@ namespace {
 
 using namespace convert;  // NOLINT(google-build-using-namespace): the room's own names
 
-constexpr std::size_t kNamed = 8;  ///< of each kind of disagreement
+constexpr const char* kLoadHint = "nothing was read; compare the layout, the spelling of the layers and the dtype of the plan with the model's";
 
 ConvertOptions AsConversion(const LoadOptions& options) {
   ConvertOptions out;
@@ -63,35 +64,6 @@ Status CheckPlace(const LayoutOptions& options, const RankPlace& place) {
   }
   return OkStatus();
 }
-
-/// What buffers have in common with the tensors of a rank, and what not.
-class Agreement {
- public:
-  void Add(std::string kind, const std::string& name, const std::string& detail = "") {
-    std::vector<std::string>& named = kinds_[std::move(kind)];
-    if (first_.empty()) first_ = name;
-    named.push_back(fmt::format("`{}`{}", Printable(name), detail));
-  }
-  [[nodiscard]] Status Outcome() const {
-    if (kinds_.empty()) return OkStatus();
-    std::vector<std::string> counts, lists;
-    for (const auto& [kind, named] : kinds_) {
-      counts.push_back(fmt::format("{} {}", named.size(), kind));
-      const std::size_t shown = std::min(named.size(), kNamed);
-      std::string list = fmt::format("{}: {}", kind, fmt::join(named.begin(), named.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
-      if (named.size() > shown) list += fmt::format(" and {} more", named.size() - shown);
-      lists.push_back(std::move(list));
-    }
-    return MakeError(ErrorCode::kUsage, fmt::format("the tensors handed over are not those of this rank ({})", fmt::join(counts, ", ")))
-        .WithTensor(first_)
-        .WithFound(fmt::format("{}", fmt::join(lists, "; ")))
-        .WithHint("nothing was read; compare the layout, the spelling of the layers and the dtype of the plan with the model's");
-  }
-
- private:
-  std::map<std::string, std::vector<std::string>> kinds_;
-  std::string first_;
-};
 
 class RankLoadPlan final : public LoadPlan {
  public:
@@ -186,7 +158,7 @@ class RankLoadPlan final : public LoadPlan {
   /// The buffers of this rank's tensors in the order of the tensors.
   Result<Wanted> Match(std::span<const LiveBuffer> buffers, const ReadIntoOptions& options, formats::live::BufferStorage* target) const {
     std::map<std::string_view, const LiveBuffer*> given;
-    Agreement agreement;
+    TensorComplaints agreement;
     for (const LiveBuffer& buffer : buffers) {
       if (!given.emplace(buffer.name, &buffer).second) agreement.Add("given twice", buffer.name);
     }
@@ -209,11 +181,11 @@ class RankLoadPlan final : public LoadPlan {
     if (options.strict) {
       for (const auto& [name, buffer] : given) agreement.Add("not of this rank", std::string(name));
     }
-    CROSSDOCK_RETURN_IF_ERROR(agreement.Outcome());
+    CROSSDOCK_RETURN_IF_ERROR(agreement.Outcome(kLoadHint));
     return out;
   }
 
-  static Status Fit(const LiveBuffer& buffer, const ReadIntoOptions& options, Entry* entry, expr::Expr* expr, Agreement* agreement) {
+  static Status Fit(const LiveBuffer& buffer, const ReadIntoOptions& options, Entry* entry, expr::Expr* expr, TensorComplaints* agreement) {
     const std::optional<DType> dtype = DTypeFromName(buffer.dtype);
     if (!std::ranges::equal(buffer.shape, entry->shape)) {
       agreement->Add("of another shape", entry->name, fmt::format(" [{}] where [{}] is expected", fmt::join(buffer.shape, ", "), fmt::join(entry->shape, ", ")));

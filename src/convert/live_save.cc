@@ -20,22 +20,22 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
-#include <random>
 #include <thread>
 #include <utility>
 
 #include "base/checked_math.h"
 #include "convert/agree.h"
 #include "convert/export_plan.h"
+#include "convert/export_target.h"
 #include "convert/guarded.h"
 #include "convert/job.h"
-#include "convert/replaced.h"
+#include "convert/random_word.h"
+#include "convert/tensor_complaints.h"
 #include "crossdock/live_save.h"
 #include "dialects/hf/fp8_config.h"
 #include "execute/executor.h"
 #include "execute/memory_budget.h"
 #include "formats/live/buffer_storage.h"
-#include "formats/recognise.h"
 #include "io/overlay_storage.h"
 #include "io/staging.h"
 #include "quantize/block.h"
@@ -46,41 +46,11 @@ namespace {
 using namespace convert;  // NOLINT(google-build-using-namespace): the room's own names
 using SaveClock = std::chrono::steady_clock;
 
-constexpr std::size_t kNamedTensors = 8;
+constexpr const char* kSaveHint = "compare the layout, this rank's place in it and the naming of its modules with the model's";
 constexpr auto kSeenWithin = std::chrono::seconds(30);  ///< network file systems tell late what others made
 constexpr int kNiceness = 10;
-constexpr const char* kIteration = "iter_";
 constexpr const char* kWordFile = ".crossdock-save";
 constexpr double kLongestWait = 10 * 365.25 * 86400;        ///< seconds; more is not told apart, and clocks would overflow
-
-std::string RandomToken() {
-  std::random_device device;
-  return fmt::format("{:08x}{:08x}", device(), device());
-}
-
-/// A save replaces an earlier one of its own kind and nothing else, and takes no name beside the run's own checkpoints that Megatron uses itself.
-Status CheckReplaces(io::Storage& storage, const std::string& path) {
-  CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> kind, WhatIsReplaced(storage, path));
-  if (kind && *kind != formats::KindName(formats::Kind::kHf)) {
-    return MakeError(ErrorCode::kUsage, "a save replaces an earlier Hugging Face directory, and what lies at the target is none").WithPath(path)
-        .WithExpected("nothing, or a `hf` checkpoint").WithFound(fmt::format("a `{}` checkpoint", *kind)).WithHint("save to another directory than the run's own checkpoints");
-  }
-  const std::string parent = io::ParentPath(io::AbsolutePath(path));
-  if (!io::BaseName(io::AbsolutePath(path)).starts_with(kIteration) || !io::Exists(storage, parent)) return OkStatus();
-  CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<io::DirEntry> entries, storage.List(parent));
-  for (const io::DirEntry& entry : entries) {
-    bool of_megatron = entry.name == formats::kTracker;
-    if (entry.kind == io::FileKind::kDirectory && entry.name.starts_with(kIteration)) {
-      const std::optional<formats::Content> content = formats::ContentOf(storage, io::JoinPath(parent, entry.name));
-      of_megatron = content && content->kind != formats::Kind::kHf;
-    }
-    if (!of_megatron) continue;
-    return MakeError(ErrorCode::kUsage, "the target lies among the run's own checkpoints, under a name that Megatron gives to those").WithPath(path)
-        .WithExpected(fmt::format("no checkpoint of Megatron in `{}`", Printable(parent))).WithFound(fmt::format("`{}`", Printable(entry.name)))
-        .WithHint("save to another directory, or under another name, such as `hf_{step}`");
-  }
-  return OkStatus();
-}
 
 /// The run's buffers, and beside them what the reference's own files give.
 class RunStorage final : public io::OverlayStorage {
@@ -111,33 +81,6 @@ class SnapshotMemory {
 
  private:
   execute::Buffer buffer_;
-};
-
-/// What is wrong with the tensors that were handed over, told together.
-class Complaints {
- public:
-  void Add(const std::string& kind, const std::string& name, const std::string& detail = "") {
-    if (first_.empty()) first_ = name;
-    kinds_[kind].push_back(fmt::format("`{}`{}", Printable(name), detail));
-  }
-  [[nodiscard]] Status Outcome() const {
-    if (kinds_.empty()) return OkStatus();
-    std::vector<std::string> lists;
-    for (const auto& [kind, named] : kinds_) {
-      const auto shown = static_cast<std::ptrdiff_t>(std::min(named.size(), kNamedTensors));
-      std::string list = fmt::format("{} {}: {}", named.size(), kind, fmt::join(named.begin(), named.begin() + shown, ", "));
-      if (named.size() > kNamedTensors) list += ", ...";
-      lists.push_back(std::move(list));
-    }
-    return MakeError(ErrorCode::kUsage, "the tensors handed over are not those of this rank")
-        .WithTensor(first_)
-        .WithFound(fmt::format("{}", fmt::join(lists, "; ")))
-        .WithHint("compare the layout, this rank's place in it and the naming of its modules with the model's");
-  }
-
- private:
-  std::map<std::string, std::vector<std::string>> kinds_;
-  std::string first_;
 };
 
 /// What a job works with; the exporter outlives its job.
@@ -243,7 +186,7 @@ class RankJob final : public ExportJob {
     const std::string& dir = (*staging)->dir();
     CROSSDOCK_RETURN_IF_ERROR(CheckSpace(work_.storage, work_.plan.target, **staging));
     CROSSDOCK_RETURN_IF_ERROR(execute::CreateFiles(work_.storage, dir, work_.plan.target.placement));
-    const std::string word = RandomToken();
+    const std::string word = RandomWord();
     CROSSDOCK_RETURN_IF_ERROR(io::WriteSmallFile(work_.storage, io::JoinPath(dir, kWordFile), word));
     return word + "\n" + io::AbsolutePath(dir);
   }
@@ -427,7 +370,7 @@ class RankExporter final : public Exporter {
   /// Room and one directory for all.
   Status CheckTogether(const std::string& path) {
     const std::string parent = io::ParentPath(io::AbsolutePath(path));
-    const std::string word = RandomToken();
+    const std::string word = RandomWord();
     const std::string probe = io::JoinPath(parent, ".crossdock-probe-" + word);
     const auto begin = [&]() -> Result<std::string> {
       CROSSDOCK_RETURN_IF_ERROR(CheckReplaces(*storage_, path));
@@ -463,7 +406,7 @@ class RankExporter final : public Exporter {
   /// Which types differ from the plan's, by entries. kUsage when the tensors are not this rank's.
   Result<ExportTypes> Match(std::span<const LiveBuffer> tensors, std::map<std::int32_t, const LiveBuffer*>* given) const {
     const Catalog& catalog = plan_->source.reader->catalog();
-    Complaints complaints;
+    TensorComplaints complaints;
     ExportTypes other;
     given->clear();
     for (const LiveBuffer& tensor : tensors) {
@@ -490,7 +433,7 @@ class RankExporter final : public Exporter {
     for (const auto& [name, index] : plan_->mine) {
       if (plan_->wanted.contains(index) && !given->contains(index)) complaints.Add("missing", name);
     }
-    CROSSDOCK_RETURN_IF_ERROR(complaints.Outcome());
+    CROSSDOCK_RETURN_IF_ERROR(complaints.Outcome(kSaveHint));
     return other;
   }
 
@@ -617,41 +560,6 @@ Status CheckOptions(const ExportOptions& options) {
 }
 
 }  // namespace
-
-Result<std::string> ExportPath(const std::string& dst, bool overwrite, std::int64_t step) {
-  std::string out;
-  bool field = false;
-  for (std::size_t at = 0; at < dst.size(); ++at) {
-    if (dst.compare(at, 2, "{{") == 0 || dst.compare(at, 2, "}}") == 0) {
-      out += dst[at++];
-      continue;
-    }
-    if (dst[at] != '{') {
-      out += dst[at];
-      continue;
-    }
-    const std::size_t end = dst.find('}', at);
-    const std::string inside = dst.substr(at + 1, end == std::string::npos ? end : end - at - 1);
-    const std::size_t colon = std::min(inside.find(':'), inside.size());
-    const std::string name = inside.substr(0, colon);
-    std::string form = colon < inside.size() ? inside.substr(colon + 1) : "";
-    if (form.ends_with('d')) form.pop_back();
-    const bool digits = form.size() <= 3 && form.find_first_not_of("0123456789") == std::string::npos;
-    if (end == std::string::npos || (name != "step" && name != "rollout_id") || !digits) {
-      return MakeError(ErrorCode::kUsage, "the target's template has a field that is none").WithPath(dst)
-          .WithExpected("`{step}`, `{rollout_id}` or with a width `{step:07d}`").WithFound(Printable("{" + inside + "}"));
-    }
-    const bool zeros = form.starts_with('0');
-    const std::size_t width = form.empty() ? 0 : static_cast<std::size_t>(std::stoi(form));
-    std::string number = fmt::format("{}", step);
-    if (number.size() < width) number.insert(0, width - number.size(), zeros ? '0' : ' ');
-    out += number;
-    field = true;
-    at = end;
-  }
-  if (out.empty()) return MakeError(ErrorCode::kUsage, "a save needs a target");
-  return field || overwrite ? out : io::JoinPath(out, fmt::format("iter_{:07d}", step));
-}
 
 Result<std::unique_ptr<Exporter>> Exporter::Make(const ExportOptions& options, std::shared_ptr<Comm> comm) {
   CROSSDOCK_RETURN_IF_ERROR(CheckOptions(options));
