@@ -33,13 +33,27 @@ def configure(job):
     return pyconfig.initialize(["judge", os.path.join(MAXTEXT_CONFIGS_DIR, "base.yml")] + [f"{key}={value}" for key, value in words.items()])
 
 
+def mesh_of(config):
+    from maxtext.utils import maxtext_utils
+
+    return jax.sharding.Mesh(maxtext_utils.create_device_mesh(config), config.mesh_axes)
+
+
+def builder(config):
+    """The mesh, and what makes the model on it."""
+    from maxtext.utils import model_creation_utils
+
+    mesh = mesh_of(config)
+    return mesh, model_creation_utils.get_nnx_create_model_fn(config, mesh=mesh)
+
+
 def loaded_model(config, items):
     """As pre-training loads parameters alone."""
     from flax import nnx
     from maxtext.common import checkpointing
-    from maxtext.utils import maxtext_utils, model_creation_utils
+    from maxtext.utils import model_creation_utils
 
-    mesh = jax.sharding.Mesh(maxtext_utils.create_device_mesh(config), config.mesh_axes)
+    mesh = mesh_of(config)
     make, abstract = model_creation_utils.create_nnx_abstract_model(config, mesh)
     wanted, _ = nnx.split_state(nnx.state(abstract), lambda path, leaf: not isinstance(leaf, (nnx.RngState, nnx.Cache, nnx.Intermediate, nnx.BatchStat)), ...)
     with mesh:
@@ -72,20 +86,21 @@ def logits(job):
     return {"max_difference": float(np.abs(found - expected).max()), "scale": float(np.abs(expected).mean()), "kl": kl}
 
 
-def state(job):
-    """As training continues from load_full_state_path. A leaf that is still abstract was not found, of which MaxText says nothing."""
+def state(job, adapt=lambda model: None):
+    """As training continues from load_full_state_path. A leaf that is still abstract was not found, of which MaxText says nothing.
+    `adapt` changes the model once it is made."""
     from maxtext.common import checkpointing, train_state_nnx
     from flax import nnx
     from maxtext.optimizers import optimizers
-    from maxtext.utils import maxtext_utils, model_creation_utils
+    from maxtext.utils import maxtext_utils
 
     config = configure(job | {"settings": job["settings"] | {"opt_type": job["state"]}})
-    mesh = jax.sharding.Mesh(maxtext_utils.create_device_mesh(config), config.mesh_axes)
-    make = model_creation_utils.get_nnx_create_model_fn(config, mesh=mesh)
+    mesh, make = builder(config)
     schedule = maxtext_utils.create_learning_rate_schedule(config)
 
     def build():
         model = make()
+        adapt(model)
         return train_state_nnx.TrainStateNNX(model, nnx.Optimizer(model, optimizers.get_optimizer(config, schedule, model, mesh=mesh), wrt=nnx.Param))
 
     abstract = maxtext_utils.get_abstract_state(config, mesh, build, True)[0]

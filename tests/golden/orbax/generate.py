@@ -5,12 +5,11 @@ Run in the environment of `scripts/setup_test_env.sh jax`. expected.json: for ea
 safetensors spells it), shape, sha256 of the row-major little-endian bytes; for each database in `ocdbt/` key -> sha256 of its value.
 """
 import hashlib
-import importlib.metadata
 import json
 import os
 import pathlib
-import platform
 import shutil
+import sys
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
@@ -25,25 +24,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from orbax.checkpoint import v1
 
 HERE = pathlib.Path(__file__).resolve().parent
-NAMES = {"float32": "F32", "float64": "F64", "float16": "F16", "bfloat16": "BF16", "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "uint8": "U8",
-         "uint16": "U16", "uint32": "U32", "uint64": "U64", "bool": "BOOL", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "int4": "I8"}
+sys.path.insert(0, str(HERE.parent))
 
-
-def seeded(name, shape, dtype):
-    """Values that depend on the name alone."""
-    generator = np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"))
-    if np.dtype(dtype) == bool:
-        return generator.integers(0, 2, shape).astype(bool)
-    if np.dtype(dtype) == ml_dtypes.int4:
-        return generator.integers(-8, 8, shape).astype(ml_dtypes.int4)
-    if np.issubdtype(dtype, np.integer):
-        return generator.integers(0, 100, shape).astype(dtype)
-    return generator.standard_normal(shape).astype(np.float32).astype(dtype)
-
-
-def info(array):
-    plain = array.astype(np.int8) if array.dtype == ml_dtypes.int4 else array
-    return {"dtype": NAMES[str(array.dtype)], "shape": list(array.shape), "sha256": hashlib.sha256(plain.tobytes("C")).hexdigest()}
+from numpy_golden import forget_place, info, seeded, write_manifest
 
 
 def tree():
@@ -167,32 +150,13 @@ def databases():
     return out
 
 
-def forget_place():
-    """Orbax writes where it wrote. The files lie elsewhere for everybody else."""
-    for path in HERE.rglob("commit_success.txt"):
-        path.write_text(path.read_text().replace(str(HERE), "/checkpoints"))
-
-
-def manifest():
-    made = {name: importlib.metadata.version(name) for name in ("jax", "orbax-checkpoint", "tensorstore", "numpy")} | {"python": platform.python_version()}
-    lines = ["# made by generate.py with " + ", ".join(f"{name} {version}" for name, version in sorted(made.items()))]
-    total = 0
-    for path in sorted(HERE.rglob("*")):
-        if path.is_file() and path.name not in ("generate.py", "MANIFEST") and "__pycache__" not in path.parts:
-            data = path.read_bytes()
-            total += len(data)
-            lines.append(f"{hashlib.sha256(data).hexdigest()} {len(data):6d} {path.relative_to(HERE).as_posix()}")
-    (HERE / "MANIFEST").write_text("\n".join(lines) + "\n")
-    print(len(lines) - 1, "files,", total, "bytes")
-
-
 def main():
     arrays = orbax_cases() | foreign_cases()
     expected = {name: {key: info(value) for key, value in values.items()} for name, values in arrays.items()} | databases()
     rows = [json.dumps(key) + ": " + json.dumps(item, sort_keys=True, separators=(",", ":")) for key, item in sorted(expected.items())]
     (HERE / "expected.json").write_text("{\n" + ",\n".join(rows) + "\n}\n")
-    forget_place()
-    manifest()
+    forget_place(HERE)
+    write_manifest(HERE, ("jax", "orbax-checkpoint", "tensorstore", "numpy"))
 
 
 if __name__ == "__main__":
