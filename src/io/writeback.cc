@@ -20,8 +20,10 @@ void WritebackWindow::Add(const std::shared_ptr<const FileDescriptor>& file, std
     }
     gathered_bytes_ += length;
     if (gathered_bytes_ < kBatch) return;
+    gathered_bytes_ = 0;
     start.swap(gathered_);
-    started_bytes_ += std::exchange(gathered_bytes_, 0);
+    std::erase_if(start, [](const Range& r) { return r.length < kLeast; });
+    for (const Range& r : start) started_bytes_ += r.length;
     started_.insert(started_.end(), start.begin(), start.end());
     while (started_bytes_ > kWindow && !started_.empty()) {
       started_bytes_ -= started_.front().length;

@@ -3,6 +3,8 @@
 /// Written ranges are gathered; every kBatch bytes the kernel is asked to write them back, and what was started
 /// more than kWindow bytes ago is waited for and dropped from the cache. The disk then works from the first
 /// second, the final fdatasync finds almost nothing, and the page cache stays small whatever the checkpoint's size.
+/// Short ranges that lie apart (rows of a layer in a stack of layers) are left to the kernel: it writes them back by age and by how much is
+/// dirty, when their neighbours are there, while two calls for each would cost more than the write, and pages on a border be written twice.
 /// Threads: all members may be called from any thread; waiting happens outside the lock. Errors are not told here:
 /// fdatasync reports them.
 #pragma once
@@ -20,6 +22,7 @@ namespace crossdock::io {
 class WritebackWindow {
  public:
   static constexpr std::int64_t kBatch = std::int64_t{8} << 20U;
+  static constexpr std::int64_t kLeast = std::int64_t{128} << 10U;
   static constexpr std::int64_t kWindow = std::int64_t{32} << 20U;
 
   void Add(const std::shared_ptr<const FileDescriptor>& file, std::int64_t offset, std::int64_t length);
