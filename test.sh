@@ -161,6 +161,14 @@ consumers() {
     echo "SKIPPED the tests with the real Orbax: its environment cannot be made here; details in $out/orbax-env.log"
     add 0 0 "$(grep -hoE '^ *def test_' tests/oracle/test_orbax.py | wc -l)"
   fi
+
+  heading "Post-training with the real Tunix"
+  if [[ -n "$wheel_python" ]] && python=$(./scripts/setup_test_env.sh maxtext --print-python 2>"$out/maxtext-env.log" | tail -n 1) && [[ -x "$python" ]]; then
+    python_layer post-training "$python" -m pytest -q -p no:cacheprovider tests/post_training
+  else
+    echo "SKIPPED the tests with the real Tunix: its environment, or the Python package, cannot be made here; details in $out/maxtext-env.log"
+    add 0 0 "$(grep -rhoE '^ *def test_' tests/post_training | wc -l)"
+  fi
 }
 aside consumers
 
