@@ -35,6 +35,7 @@ ALLOWED = {
     "dialects/hf": ["family", "layout", "dialects"],
     "dialects/mcore": ["family", "layout", "dialects", "dialects/hf"],
     "dialects/maxtext": ["family", "dialects", "dialects/hf"],
+    "dialects/tunix": ["family", "dialects", "dialects/hf", "dialects/maxtext"],
     "plan": ["expr", "layout"],
     "execute": ["plan", "io", "quantize", "kernels", "formats/format"],
     "verify": ["io", "formats/format", "dialects", "kernels"],

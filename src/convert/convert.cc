@@ -80,9 +80,10 @@ Result<Prepared> Prepare(io::Storage& storage, const ConvertOptions& options, co
   const Status hub = ReadSourceHub(request, &out.source);
   if (!hub) {
     // Resharding needs no family: what cannot be named is carried as it is, unless the pickle itself is refused.
-    const bool can = out.source.view && CanReshard(out.source, to, options) && hub.error().code == ErrorCode::kUnsupported && !options.verify;
+    // So does a Tunix step that becomes MaxText's.
+    const bool can = (out.source.view || out.source.tunix) && CanReshard(out.source, to, options) && (hub.error().code == ErrorCode::kUnsupported || out.source.tunix) && !options.verify;
     if (!can) return hub.error();
-    out.source.hub = {};
+    if (out.source.view) out.source.hub = {};
     out.source.hub.notices.push_back("no family is known for this checkpoint; its keys are carried as they are: " + hub.error().message);
   }
   if (WritesMegatron(to) && Allows(options, "missing-optimizer")) {
@@ -106,6 +107,10 @@ void ForgetNames(Prepared* job) {
   if (job->source.view) {
     job->source.view->catalog.entries = std::vector<Entry>();
     job->source.view->exprs = std::vector<expr::Expr>();
+  }
+  if (job->source.tunix) {
+    job->source.tunix->catalog.entries = std::vector<Entry>();
+    job->source.tunix->catalog.objects.clear();
   }
   job->target.exprs = std::vector<expr::Expr>();
 }

@@ -34,6 +34,7 @@ struct Facts {
   Source source;
   RuleBook rules;
   std::map<Slot, SlotFacts> slots;
+  std::vector<std::int32_t> seen_of;   ///< of a Tunix source: entries of the seen catalog by those that are stored; -1: none
   std::int64_t parameters = 0;
   std::int64_t bytes = 0;
   std::vector<std::string> notices, problems;
@@ -41,7 +42,7 @@ struct Facts {
 
 /// Whether config.json names a family at all: without one the tensors are listed as they are.
 bool KnowsFamily(const Source& source, const InspectOptions& options, std::vector<std::string>* notices) {
-  if (options.family || options.rules || IsMegatron(source.found.kind)) return true;
+  if (options.family || options.rules || IsMegatron(source.found.kind) || source.found.kind == Kind::kTunix) return true;
   const auto& objects = source.reader->catalog().objects;
   const auto config = objects.find("config.json");
   if (config == objects.end() && !source.reference) {
@@ -59,20 +60,39 @@ bool KnowsFamily(const Source& source, const InspectOptions& options, std::vecto
 }
 
 Status Understand(const SourceRequest& request, const InspectOptions& options, Facts* facts) {
+  if (const Status seen = SeeTunix(false, &facts->source); !seen) return facts->problems.push_back(seen.error().ToString()), OkStatus();
   if (!KnowsFamily(facts->source, options, &facts->notices)) return OkStatus();
   const Status hub = ReadSourceHub(request, &facts->source);
   if (hub) return OkStatus();
   const Error& error = hub.error();
   if (error.code == ErrorCode::kUsage || error.code == ErrorCode::kIo || error.code == ErrorCode::kUnsafe) return error;
   // A Megatron checkpoint of a model that no family describes is still a sound checkpoint.
-  const bool foreign = IsMegatron(facts->source.found.kind) && error.code == ErrorCode::kUnsupported;
+  // And a step of Tunix's is one whatever names no family: it stores no configuration.
+  const bool foreign = (IsMegatron(facts->source.found.kind) && error.code == ErrorCode::kUnsupported) || (facts->source.tunix && error.code != ErrorCode::kCorrupt);
   (foreign ? facts->notices : facts->problems).push_back(error.ToString());
   return OkStatus();
 }
 
+/// What is listed: names as the checkpoint has them, Megatron's of older ages as they are seen.
+const Catalog& Listed(const Source& source) { return source.tunix ? source.reader->catalog() : source.seen(); }
+
+/// The slot of an entry of `Listed`.
+Slot SlotOf(const Facts& facts, std::size_t index) {
+  const Entry& entry = Listed(facts.source).entries[index];
+  if (!facts.source.tunix) return SlotOfTarget(entry);
+  const std::int32_t seen = facts.seen_of[index];
+  return seen < 0 ? Slot::kParam : SlotOfTarget(facts.source.seen().entries[static_cast<std::size_t>(seen)]);
+}
+
 void CountAll(Facts* facts) {
-  for (const Entry& entry : facts->source.seen().entries) {
-    SlotFacts& slot = facts->slots[SlotOfTarget(entry)];
+  if (facts->source.tunix) {
+    facts->seen_of.assign(Listed(facts->source).entries.size(), -1);
+    const std::vector<std::int32_t>& of = facts->source.tunix->entry_of;
+    for (std::size_t i = 0; i < of.size(); ++i) facts->seen_of[static_cast<std::size_t>(of[i])] = static_cast<std::int32_t>(i);
+  }
+  for (std::size_t i = 0; i < Listed(facts->source).entries.size(); ++i) {
+    const Entry& entry = Listed(facts->source).entries[i];
+    SlotFacts& slot = facts->slots[SlotOf(*facts, i)];
     const Result<std::int64_t> bytes = ByteSize(entry.dtype, entry.shape);
     const Result<std::int64_t> elements = ElementCount(entry.shape);
     ++slot.tensors;
@@ -147,7 +167,7 @@ std::vector<std::string> FilesOf(const Catalog& catalog, const std::vector<Chunk
 
 /// "decoder...linear_fc1.weight  BF16 [4, 512, 64] (layer, out, in)  =  model.layers.{0..3}.mlp.gate_proj.weight, ..."
 std::string TensorLine(const Facts& facts, std::size_t index, bool files) {
-  const Entry& entry = facts.source.seen().entries[index];
+  const Entry& entry = Listed(facts.source).entries[index];
   std::string line = fmt::format("{}  {} {}", Printable(entry.name), DTypeName(entry.dtype), ToString(entry.shape));
   const RuleOf* rule = facts.rules.Find(entry.name);
   if (rule != nullptr && rule->axes.size() == entry.shape.size()) line += fmt::format(" ({})", fmt::join(rule->axes, ", "));
@@ -158,11 +178,11 @@ std::string TensorLine(const Facts& facts, std::size_t index, bool files) {
 
 std::vector<std::string> TensorLines(const Facts& facts, const InspectOptions& options) {
   const bool all = options.tensors;
-  const Catalog& catalog = facts.source.seen();
+  const Catalog& catalog = Listed(facts.source);
   std::vector<std::string> lines;
   if (NamesTensors(facts.source, options)) {
     for (std::size_t i = 0; i < catalog.entries.size(); ++i) {
-      if (all || SlotOfTarget(catalog.entries[i]) == Slot::kParam) lines.push_back(TensorLine(facts, i, all));
+      if (all || SlotOf(facts, i) == Slot::kParam) lines.push_back(TensorLine(facts, i, all));
     }
     return lines;
   }
@@ -243,11 +263,11 @@ std::string Text(const Facts& facts, const InspectOptions& options) {
 }
 
 Value TensorJson(const Facts& facts, std::size_t index) {
-  const Entry& entry = facts.source.seen().entries[index];
+  const Entry& entry = Listed(facts.source).entries[index];
   const std::vector<Chunk> chunks = ChunksOf(facts.source, index);
   Value row = Value::MakeDict();
   row.Set("name", entry.name);
-  row.Set("slot", SlotName(SlotOfTarget(entry)));
+  row.Set("slot", SlotName(SlotOf(facts, index)));
   row.Set("dtype", DTypeName(entry.dtype));
   ValueList shape;
   for (std::int64_t size : entry.shape) shape.emplace_back(size);
@@ -302,7 +322,7 @@ Value Json(const Facts& facts, const InspectOptions& options) {
     row.Set("bytes", file.identity.size);
     files.push_back(std::move(row));
   }
-  const std::vector<Entry>& entries = source.seen().entries;
+  const std::vector<Entry>& entries = Listed(source).entries;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     keys.emplace_back(entries[i].name);
     if (options.tensors) tensors.push_back(TensorJson(facts, i));

@@ -21,7 +21,7 @@ constexpr std::array kKinds = {
     KindSpec{Kind::kMegatronZarr, "zarr", "mcore", "Megatron's retired zarr format", true, false},
     KindSpec{Kind::kDcp, "dcp", "hf", "plain PyTorch DCP of a Hugging Face model", true, true},
     KindSpec{Kind::kMaxText, "orbax", "maxtext", "MaxText Orbax checkpoint", true, true},
-    KindSpec{Kind::kTunix, "orbax", "tunix", "Tunix post-training checkpoint", false, false},
+    KindSpec{Kind::kTunix, "orbax", "tunix", "Tunix post-training checkpoint", true, false},
 };
 
 std::string Names(bool KindSpec::*able) {
@@ -75,6 +75,6 @@ bool IsMegatron(Kind kind) { return SpecOf(kind).dialect == "mcore"; }
 
 bool HoldsOptimizer(Kind kind) { return kind != Kind::kHf; }
 
-bool HoldsMasters(Kind kind) { return kind != Kind::kHf && kind != Kind::kDcp && kind != Kind::kMaxText; }
+bool HoldsMasters(Kind kind) { return kind != Kind::kHf && kind != Kind::kDcp && !formats::IsOrbax(kind); }
 
 }  // namespace crossdock::convert

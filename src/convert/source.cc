@@ -14,6 +14,7 @@
 #include "dialects/hf/language_model.h"
 #include "convert/mtp_template.h"
 #include "dialects/hf/mtp.h"
+#include "dialects/maxtext/inventory.h"
 #include "dialects/maxtext/maxtext_dialect.h"
 #include "dialects/mcore/mcore_dialect.h"
 #include "family/detect.h"
@@ -65,16 +66,39 @@ Result<dialects::HubState> ReadMegatronHub(const Source& source, const dialects:
   return hub;
 }
 
+/// The hub of MaxText's tree, which a Tunix step is seen as, over what is stored.
+Result<dialects::HubState> ReadTunixHub(const Source& source, const dialects::maxtext::ReadOptions& options) {
+  const dialects::tunix::View& view = *source.tunix;
+  if (view.has_lora) {
+    return MakeError(ErrorCode::kUnsupported, view.lora_alone ? "the step holds LoRA's adapters alone: the weights that they belong to are missing"
+                                                              : "the step holds LoRA's adapters beside the weights that they belong to; they are not merged")
+        .WithExpected("a model's own weights")
+        .WithFound("`kernel_lora_a` and `kernel_lora_b`")
+        .WithHint("`--to maxtext` carries them as they are");
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(dialects::HubState hub, dialects::maxtext::ReadHub(view.catalog, options));
+  for (dialects::HubTensor& tensor : hub.tensors) {
+    CROSSDOCK_ASSIGN_OR_RETURN(tensor.expr, view.OverSource(tensor.expr));
+  }
+  hub.left_out.insert(hub.left_out.end(), view.left_out.begin(), view.left_out.end());
+  hub.notices.insert(hub.notices.end(), view.notices.begin(), view.notices.end());
+  if (!options.no_optim) hub.optimizer_refusal = view.optimizer_refusal;
+  hub.trainer_levels = dialects::tunix::ToValue(view.levels);
+  hub.layout.Set("levels", Value(dialects::tunix::Describe(view.levels)));
+  hub.load_hint = fmt::format("tunix.sft.checkpoint_manager.CheckpointManager(\"{}\").maybe_restore(model, optimizer, step={})", io::ParentPath(view.catalog.root), view.catalog.step.value_or(0));
+  return hub;
+}
+
 Result<dialects::HubState> ReadHub(const SourceRequest& request, const family::FamilyFile* wanted, const Source& source) {
   const Catalog& catalog = source.reader->catalog();
   std::optional<family::ModelConfig> config;
   if (source.reference) config = source.reference->config;
   const bool unknown = Allowed(request, "unknown-tensors");
   if (source.view) return ReadMegatronHub(source, {wanted, std::move(config), request.no_optim, unknown, request.allow_missing});
-  if (source.found.kind == Kind::kMaxText) {
+  if (formats::IsOrbax(source.found.kind)) {
     dialects::maxtext::ReadOptions maxtext{wanted, std::move(config), {}, request.scan_axis, request.no_optim, unknown, request.allow_missing};
     for (const auto& [key, value] : request.set_args) maxtext.set_args[key] = value;
-    return dialects::maxtext::ReadHub(catalog, maxtext);
+    return source.tunix ? ReadTunixHub(source, maxtext) : dialects::maxtext::ReadHub(catalog, maxtext);
   }
   const dialects::hf::ReadOptions options{wanted, std::move(config), unknown, request.allow_missing, Allowed(request, "unscaled-fp8")};
   if (source.found.kind == Kind::kDcp) return dialects::hf::ReadDcp(catalog, options, request.no_optim);
@@ -228,7 +252,7 @@ Result<Source> OpenSource(io::Storage& storage, const SourceRequest& request) {
   std::optional<std::string> reference = request.hf_template;
   // Checkpoints of ours carry the model's own config.json and tokenizer: the best template there is.
   const std::string carried = io::JoinPath(source.found.path, "hf");
-  const bool carries = IsMegatron(source.found.kind) || source.found.kind == Kind::kMaxText;
+  const bool carries = IsMegatron(source.found.kind) || formats::IsOrbax(source.found.kind);
   if (!reference && carries && io::Exists(storage, io::JoinPath(carried, "config.json"))) {
     reference = carried;
   }
@@ -236,6 +260,22 @@ Result<Source> OpenSource(io::Storage& storage, const SourceRequest& request) {
     CROSSDOCK_ASSIGN_OR_RETURN(source.reference, ReadTemplate(storage, *reference));
   }
   return source;
+}
+
+Status SeeTunix(bool no_optim, Source* source) {
+  if (source->found.kind != Kind::kTunix || source->tunix) return OkStatus();
+  CROSSDOCK_ASSIGN_OR_RETURN(source->tunix, dialects::tunix::SeeAsMaxText(source->reader->catalog()));
+  const dialects::tunix::View& view = *source->tunix;
+  CROSSDOCK_ASSIGN_OR_RETURN(const dialects::maxtext::Inventory inventory, dialects::maxtext::TakeInventory(view.catalog, no_optim));
+  dialects::HubState& hub = source->hub;
+  hub.counters = inventory.counters;
+  if (!no_optim && view.optimizer != dialects::maxtext::OptimizerKind::kNone) hub.optimizer = view.optimizer == dialects::maxtext::OptimizerKind::kMuon ? "muon" : "adam";
+  hub.layout.Set("layers", Value(inventory.scanned ? "scanned" : "numbered"));
+  hub.layout.Set("levels", Value(dialects::tunix::Describe(view.levels)));
+  hub.left_out = inventory.left_out;
+  hub.left_out.insert(hub.left_out.end(), view.left_out.begin(), view.left_out.end());
+  hub.notices = view.notices;
+  return OkStatus();
 }
 
 Status ReadSourceHub(const SourceRequest& request, Source* source) {
@@ -255,6 +295,7 @@ Status ReadSourceHub(const SourceRequest& request, Source* source) {
     if (!view) return at_root(std::move(view).error());
     source->view = std::move(view).value();
   }
+  if (const Status seen = SeeTunix(request.no_optim, source); !seen) return at_root(seen.error());
   const family::FamilyFile* whole = WholeAround(wanted, ConfigOfSource(*source));
   Result<dialects::HubState> hub = ReadHub(request, whole != nullptr ? whole : wanted, *source);
   if (!hub) return at_root(std::move(hub).error());

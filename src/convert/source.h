@@ -14,6 +14,7 @@
 #include "crossdock/result.h"
 #include "dialects/dialect.h"
 #include "dialects/mcore/global_view.h"
+#include "dialects/tunix/view.h"
 #include "formats/format.h"
 #include "formats/registry.h"
 #include "io/storage.h"
@@ -61,11 +62,12 @@ struct Source {
   std::unique_ptr<family::FamilyFile> own_rules;         ///< --rules
   std::optional<Template> reference;                     ///< --hf-template
   std::optional<dialects::mcore::GlobalView> view;       ///< of a Megatron source; made by ReadSourceHub before the hub
+  std::optional<dialects::tunix::View> tunix;            ///< of a Tunix source likewise
   dialects::HubState hub;
   std::optional<Momentum> momentum;                      ///< once it is settled; of sources with Muon's state
 
-  /// The catalog by its meaning: the reader's own, or what a Megatron source is seen as.
-  [[nodiscard]] const Catalog& seen() const { return view ? view->Seen(reader->catalog()) : reader->catalog(); }
+  /// The catalog by its meaning: the reader's own, or what a Megatron or Tunix source is seen as.
+  [[nodiscard]] const Catalog& seen() const { return tunix ? tunix->catalog : view ? view->Seen(reader->catalog()) : reader->catalog(); }
 };
 
 [[nodiscard]] Result<Template> ReadTemplate(io::Storage& storage, const std::string& path);
@@ -79,6 +81,9 @@ void ReadShapes(io::Storage& storage, Template* reference);
 
 /// Recognises and opens; the hub is not read yet.
 [[nodiscard]] Result<Source> OpenSource(io::Storage& storage, const SourceRequest& request);
+/// Of a Tunix source: takes the trainer's levels off, and says in the hub what can be said without a family. Does nothing for others and
+/// for those that were seen already.
+[[nodiscard]] Status SeeTunix(bool no_optim, Source* source);
 /// Fills `source->hub`. Apart from OpenSource, as `inspect` and resharding can do without.
 [[nodiscard]] Status ReadSourceHub(const SourceRequest& request, Source* source);
 /// Both.

@@ -27,6 +27,7 @@
 #include "dialects/mcore/legacy_names.h"
 #include "dialects/mcore/legacy_target.h"
 #include "dialects/mcore/mcore_dialect.h"
+#include "dialects/tunix/carry.h"
 #include "formats/dcp/dcp.h"
 #include "formats/mp_rank/mp_rank.h"
 #include "formats/orbax/orbax.h"
@@ -123,7 +124,7 @@ Status CheckKept(const Source& source, const ConvertOptions& options) {
 }
 
 /// What a MaxText source was told for itself is no argument of the target.
-bool IsForSource(const Source& source, const std::string& argument) { return source.found.kind == Kind::kMaxText && argument == "rope_type"; }
+bool IsForSource(const Source& source, const std::string& argument) { return formats::IsOrbax(source.found.kind) && argument == "rope_type"; }
 
 /// What a conversion of Muon's momentum was told, and no target but Megatron's stores.
 bool IsForMomentum(const Source& source, Kind to, const std::string& argument) { return source.momentum && !WritesMegatron(to) && argument == "muon_momentum"; }
@@ -143,7 +144,8 @@ Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, Kind to,
     if (!IsForSource(source, key) && !IsForMomentum(source, to, key)) out.set_args[key] = value;
   }
   if (to == Kind::kMaxText) {
-    out.scan_layers = options.scan_layers.value_or(true);
+    const bool as_source = source.tunix.has_value();  // a trainer goes on with the layers that the model has
+    out.scan_layers = options.scan_layers.value_or(!as_source || source.hub.layout.GetString("layers") == "scanned");
     out.scan_axis = options.scan_axis.value_or(1);
     out.zstd_level = options.zstd_level.value_or(1);
     if (options.opt_type) out.set_args["opt_type"] = *options.opt_type == "adam" ? "adamw" : *options.opt_type;
@@ -183,7 +185,7 @@ Status CheckApplies(const Source& source, Kind to, const ConvertOptions& options
         .WithHint("it says how experts are stored under Hugging Face names: `--to hf` or `--to dcp`");
   }
   const bool maxtext = to == Kind::kMaxText;
-  const char* scans = options.scan_layers ? "`--scan-layers`" : options.scan_axis && source.found.kind != Kind::kMaxText ? "`--scan-axis`" : nullptr;
+  const char* scans = options.scan_layers ? "`--scan-layers`" : options.scan_axis && !formats::IsOrbax(source.found.kind) ? "`--scan-axis`" : nullptr;
   if (scans == nullptr && options.opt_type && !options.opt_type->starts_with("adam")) scans = "`--opt-type`";
   if (scans == nullptr && options.opt_type == "adam_pax") scans = "`--opt-type`";
   if (scans == nullptr && options.zstd_level.value_or(0) > 0) scans = "`--compression`";
@@ -227,6 +229,7 @@ Result<dialects::TargetState> ReshardSeen(const Source& source, const dialects::
 
 Result<dialects::TargetState> Arrange(const Source& source, Kind to, const ConvertOptions& options,
                                       const dialects::TargetOptions& target_options, bool reshard) {
+  if (reshard && source.tunix) return dialects::tunix::CarryToMaxText(*source.tunix, target_options, options.no_optim);
   if (reshard) return ReshardSeen(source, target_options);
   switch (to) {
     case Kind::kMegatron: return dialects::mcore::WriteHub(source.hub, target_options);
@@ -255,7 +258,7 @@ Result<dialects::TargetState> ArrangeFor(const Source& source, Kind to, const Co
 /// A cast that loses digits was asked for with --dtype; a rule that scales or offsets loses them unasked.
 /// MaxText's own checkpoints are scaled so by its converters: what is not in F32 is said in the summary, and was asked for.
 Status CheckExact(const Source& source, Kind to, const dialects::TargetState& state, const ConvertOptions& options) {
-  if (Allows(options, "inexact") || to == Kind::kMaxText || source.found.kind == Kind::kMaxText) return OkStatus();
+  if (Allows(options, "inexact") || to == Kind::kMaxText || formats::IsOrbax(source.found.kind)) return OkStatus();
   std::int64_t count = 0;
   std::size_t first = 0;
   for (std::size_t i = 0; i < state.exprs.size(); ++i) {
@@ -372,7 +375,21 @@ bool KeepsTower(const Source& source, const ConvertOptions& options) {
 
 }  // namespace
 
+namespace {
+
+/// Nothing was asked for that changes more than the levels around the arrays.
+bool CanCarry(const Source& source, const ConvertOptions& options) {
+  const bool as_stored = !options.scan_layers || (*options.scan_layers == (source.hub.layout.GetString("layers") == "scanned"));
+  const bool named = !options.opt_type || (*options.opt_type == "adam_pax") == (source.tunix->optimizer == dialects::maxtext::OptimizerKind::kAdamPax);
+  return as_stored && named && !options.scan_axis && !options.dtype && !options.family && !options.rules && !options.hf_template && options.mtp == "keep" &&
+         options.params_from == "model" && !options.tokenizer && !options.padded_vocab && options.set_args.empty() && options.muon_momentum.empty() &&
+         !options.consumer.starts_with("maxtext-linen");
+}
+
+}  // namespace
+
 bool CanReshard(const Source& source, Kind to, const ConvertOptions& options) {
+  if (source.tunix) return to == Kind::kMaxText && CanCarry(source, options);
   return IsMegatron(source.found.kind) && WritesMegatron(to) && !options.dtype && !options.family && !options.rules &&
          !options.hf_template && !options.no_optim && options.mtp == "keep" && options.params_from == "model" && !options.tokenizer &&
          !options.padded_vocab && !options.vocab_divisor && KeepsTower(source, options) &&

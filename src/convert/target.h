@@ -29,7 +29,7 @@ struct Target {
   std::vector<expr::Expr> exprs;                       ///< one an entry of placement.catalog
   plan::Plan plan;
   int threads = 1;
-  bool resharded = false;                              ///< Megatron to Megatron without a family
+  bool resharded = false;                              ///< Megatron to Megatron, or Tunix to MaxText, without a family
 
   /// Everything that will lie on the disk: tensor files, metadata and side files.
   [[nodiscard]] std::vector<FileRef> AllFiles() const;

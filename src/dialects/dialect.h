@@ -72,6 +72,8 @@ struct HubState {
   std::string optimizer_refusal;
   Value extras = Value::MakeDict();                     ///< scheduler, param groups, hyperparameters, scaler: words of the source
   std::string extras_words;                             ///< "mcore", "full-state", ""
+  Value step_metadata = Value::MakeDict();              ///< of an Orbax step: what its writer put into the custom metadata, without our own words
+  Value trainer_levels;                                 ///< of a Tunix step: the record of what was taken off (tunix/levels.h); else null
   std::vector<SideFile> side_files;                     ///< tokenizer, config.json, ... that travel with the model
   std::optional<std::int64_t> padded_vocab;             ///< rows of the vocabulary that the source stores, padding included
   std::optional<TiedPair> tied;                         ///< set when the source holds both

@@ -66,8 +66,8 @@ std::optional<Content> MegatronContent(io::Storage& storage, const std::string& 
 
 /// A step, one item, or a flat checkpoint. All that is known of a step may be its items.
 std::optional<Content> OrbaxContent(io::Storage& storage, const std::string& dir, const std::vector<io::DirEntry>& entries) {
-  const bool tunix = Has(entries, "model_params");
-  const bool orbax = tunix || Any(entries, [&](const io::DirEntry& e) {
+  const bool tunix = Has(entries, "model_params") || orbax::IsTunixItem(io::BaseName(dir));
+  const bool orbax = Has(entries, "model_params") || Any(entries, [&](const io::DirEntry& e) {
                        return e.name == "_CHECKPOINT_METADATA" || e.name == "_METADATA" || e.name == "manifest.ocdbt" ||
                               e.name == "orbax.checkpoint" || e.name == "commit_success.txt" ||
                               (IsDir(e) && io::Exists(storage, io::JoinPath(io::JoinPath(dir, e.name), "_METADATA")));
@@ -132,7 +132,7 @@ std::optional<Content> ContentOf(io::Storage& storage, const std::string& dir) {
 
 std::optional<std::string> UnfinishedReason(io::Storage& storage, const std::string& dir, const Content& content) {
   if (!content.complete) return content.incomplete_reason;
-  return content.kind == Kind::kMaxText ? orbax::UnfinishedReason(storage, dir) : std::nullopt;
+  return IsOrbax(content.kind) ? orbax::UnfinishedReason(storage, dir) : std::nullopt;
 }
 
 std::vector<StepDir> StepDirsOf(io::Storage& storage, const std::string& root) {

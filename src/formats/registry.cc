@@ -2,11 +2,13 @@
 #include "formats/registry.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 
+#include "base/check.h"
 #include "formats/dcp/dcp.h"
 #include "formats/mp_rank/mp_rank.h"
 #include "formats/orbax/layout.h"
@@ -34,17 +36,8 @@ constexpr std::array kKinds = {
     KindRow{Kind::kTunix, "tunix"},
 };
 
-bool IsReadable(Kind kind) {
-  return kind == Kind::kHf || kind == Kind::kFullState || kind == Kind::kMegatron || kind == Kind::kMegatronLegacy ||
-         kind == Kind::kMegatronZarr || kind == Kind::kDcp || kind == Kind::kMaxText;
-}
-
-Error Planned(Kind kind, const std::string& path) {
-  return MakeError(ErrorCode::kUnsupported,
-                   fmt::format("this is a `{}` checkpoint: reading it is planned, this version cannot", KindName(kind)))
-      .WithPath(path)
-      .WithExpected("hf, full-state, megatron, megatron-legacy, megatron-zarr, dcp or maxtext");
-}
+/// Reinforcement learning with Tunix saves each model that it trains into a run of its own.
+constexpr std::array<std::string_view, 2> kRoles = {"actor", "critic"};
 
 constexpr std::string_view kPartial = ".crossdock-partial";  // io/staging.h
 
@@ -74,13 +67,20 @@ class Recogniser {
     if (!content || (step_ && !steps.empty() && !IsNamed(path))) {
       if (AnyCheckpoint(path, steps)) return Root(path, false);
     }
-    if (!content) return NothingHere(path);
+    if (!content) {
+      const std::vector<std::string> roles = RolesIn(path);
+      if (roles.size() == 1) return Role(path, roles.front());
+      if (roles.size() > 1) return SeveralRoles(path, roles);
+      return NothingHere(path);
+    }
     Found found;
     found.kind = content->kind;
     found.path = path;
     if (found.kind == Kind::kMegatron || found.kind == Kind::kMegatronLegacy || found.kind == Kind::kMegatronZarr) {
       NameStep(path, &found);
-    } else if (found.kind == Kind::kMaxText) {
+    } else if (found.kind == Kind::kTunix && orbax::IsTunixItem(io::BaseName(path))) {
+      found.step = StepOfName(io::BaseName(io::ParentPath(path)));
+    } else if (IsOrbax(found.kind)) {
       found.step = StepOfName(io::BaseName(path));
     }
     if (!content->complete) return Unfinished(path, content->incomplete_reason);
@@ -121,6 +121,27 @@ class Recogniser {
       if (error == std::errc{} && end == name.data() + name.size()) found->step = step;
     }
     if (found->step && io::Exists(storage_, io::JoinPath(parent, kTracker))) found->run_root = parent;
+  }
+
+  std::vector<std::string> RolesIn(const std::string& path) {
+    std::vector<std::string> out;
+    for (const std::string_view role : kRoles) {
+      const std::string root = io::JoinPath(path, role);
+      if (AnyCheckpoint(root, StepDirsOf(storage_, root))) out.emplace_back(role);
+    }
+    return out;
+  }
+
+  Result<Found> Role(const std::string& path, const std::string& role) {
+    CROSSDOCK_ASSIGN_OR_RETURN(Found found, Directory(io::JoinPath(path, role)));
+    found.notices.push_back(fmt::format("the run of `{}` is used, the only model here", role));
+    return found;
+  }
+
+  static Error SeveralRoles(const std::string& path, const std::vector<std::string>& roles) {
+    return MakeError(ErrorCode::kUsage, "the directory holds the runs of several models").WithPath(path)
+        .WithFound(fmt::format("`{}`", fmt::join(roles, "`, `")))
+        .WithHint(fmt::format("give one of them: `{}`", Printable(io::JoinPath(path, roles.front()), 4096)));
   }
 
   bool AnyCheckpoint(const std::string& root, const std::vector<StepDir>& steps) {
@@ -178,7 +199,7 @@ class Recogniser {
         found->notices.push_back(fmt::format("`{}` is incomplete ({}) and is passed over", Printable(at->name), *reason));
         continue;
       }
-      if (content->kind == Kind::kMaxText) {
+      if (IsOrbax(content->kind)) {
         TellOfOrbaxSteps(root, steps, *at, found);  // Orbax keeps no tracker
       } else {
         found->notices.push_back(fmt::format("no tracker file: the highest complete step, `{}`, is used", Printable(at->name)));
@@ -301,7 +322,6 @@ Result<Found> Recognise(io::Storage& storage, const std::string& path, std::opti
         .WithFound(std::string(KindName(found.kind)))
         .WithHint("leave --from out, or check the path");
   }
-  if (!IsReadable(found.kind)) return Planned(found.kind, found.path);
   return found;
 }
 
@@ -322,11 +342,10 @@ Result<std::unique_ptr<CheckpointReader>> Open(io::Storage& storage, const Found
     case Kind::kMegatronZarr:
       return zarr::OpenMegatronZarr(storage, found.path);
     case Kind::kMaxText:
-      return orbax::OpenOrbax(storage, found.path);
     case Kind::kTunix:
-      break;
+      return orbax::OpenOrbax(storage, found.path);
   }
-  return Planned(found.kind, found.path);
+  CROSSDOCK_CHECK(false);
 }
 
 }  // namespace crossdock::formats

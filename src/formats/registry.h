@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file  The one list of formats: recognises what lies at a path by its content, and opens it.
 /// A path may be a run root (latest_checkpointed_iteration.txt, iter_*), one step in it, a Hugging Face directory, a
-/// hub-cache model folder (refs/main is resolved), a directory of full-state safetensors, or one .safetensors file.
+/// root of reinforcement learning (`actor` and `critic`, each a run), a hub-cache model folder (refs/main is resolved), a directory of full-state safetensors, or one .safetensors file.
 /// Errors: kIncomplete (nothing there, unfinished step), kUnsupported (a format that is recognised but cannot be
 /// read, named), kUsage (two candidates, or `from` contradicts what was found: both are told).
 #pragma once
@@ -20,6 +20,7 @@ namespace crossdock::formats {
 enum class Kind : std::uint8_t { kHf, kFullState, kMegatron, kMegatronLegacy, kMegatronZarr, kDcp, kMaxText, kTunix };
 [[nodiscard]] std::string_view KindName(Kind kind);   ///< "hf", "full-state", "megatron", ...
 [[nodiscard]] std::optional<Kind> KindFromName(std::string_view name);
+[[nodiscard]] constexpr bool IsOrbax(Kind kind) { return kind == Kind::kMaxText || kind == Kind::kTunix; }   ///< a step in a root without a tracker
 
 struct Found {
   Kind kind = Kind::kHf;

@@ -40,7 +40,7 @@ class Sorter {
     Error error = MakeError(catalog_.entries.empty() ? ErrorCode::kIncomplete : ErrorCode::kUnsupported, "the checkpoint holds no parameters where MaxText keeps them")
                       .WithExpected("arrays under params.params")
                       .WithFound(catalog_.entries.empty() ? "no arrays" : fmt::format("{} arrays, the first is {}", catalog_.entries.size(), Printable(catalog_.entries.front().name)));
-    error.hint = tunix ? "this looks like an export of NNX or Tunix, which this version does not read" : "choose another step or path";
+    error.hint = tunix ? "this looks like an export of NNX, which this version does not read; of Tunix give the step, whose items are called model_params and optimizer_state" : "choose another step or path";
     return error;
   }
 

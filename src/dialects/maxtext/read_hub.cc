@@ -10,6 +10,7 @@
 #include "dialects/maxtext/config_source.h"
 #include "dialects/maxtext/inventory.h"
 #include "dialects/maxtext/maxtext_dialect.h"
+#include "dialects/maxtext/step_words.h"
 #include "dialects/maxtext/tree_binding.h"
 
 namespace crossdock::dialects::maxtext {
@@ -257,8 +258,10 @@ Status ReadMomentum(const Catalog& source, HubState* hub) {
 /// What a conversion left in the step's own metadata so that the way back is complete.
 Status ReadCarried(const Catalog& source, HubState* hub) {
   const auto metadata = source.objects.find("custom_metadata");
-  const Value* carried = metadata == source.objects.end() ? nullptr : metadata->second.Find("crossdock");
+  if (metadata != source.objects.end()) hub->step_metadata = WordsOfStep(metadata->second);
+  const Value* carried = metadata == source.objects.end() ? nullptr : metadata->second.Find(kOwnWords);
   if (carried == nullptr) return OkStatus();
+  if (const Value* levels = carried->Find(kLevelsWord)) hub->trainer_levels = *levels;
   hub->counters.consumed_train_samples = carried->GetInt("consumed_train_samples");
   if (const auto text = carried->GetString("extras")) {
     CROSSDOCK_ASSIGN_OR_RETURN(hf::Extras extras, hf::DecodeExtras(*text));

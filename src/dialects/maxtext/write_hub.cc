@@ -4,6 +4,7 @@
 #include "dialects/hf/extras.h"
 #include "dialects/hf/hub_target.h"
 #include "dialects/maxtext/maxtext_dialect.h"
+#include "dialects/maxtext/step_words.h"
 #include "dialects/maxtext/target_arrays.h"
 
 namespace crossdock::dialects::maxtext {
@@ -47,20 +48,8 @@ Value CustomMetadata(const HubState& hub, bool scanned, std::vector<LeftOut>* le
     carried.Set("muon_momentum", Value(hub.muon_momentum));
     if (hub.muon_beta) carried.Set("muon_beta", Value(*hub.muon_beta));
   }
-  Value out = Value::MakeDict();
-  out.Set("scan_layers", Value(scanned));
-  if (!carried.as_dict()->items.empty()) out.Set("crossdock", std::move(carried));
-  return out;
-}
-
-Value OrbaxForm(const Consumer& consumer, int zstd_level) {
-  Value out = Value::MakeDict();
-  out.Set("item", Value("items"));
-  out.Set("handler", Value(consumer.handler()));
-  out.Set("ocdbt", Value(true));
-  out.Set("zarr3", Value(true));
-  out.Set("zstd_level", Value(zstd_level));
-  return out;
+  if (!hub.trainer_levels.is_null()) carried.Set(kLevelsWord, hub.trainer_levels);
+  return StepMetadata(hub.step_metadata, scanned, std::move(carried));
 }
 
 /// A hub that was read without a configuration has none to give.
@@ -94,8 +83,7 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
   catalog.objects["orbax"] = OrbaxForm(consumer, options.zstd_level);
   CROSSDOCK_RETURN_IF_ERROR(AddHfFolder(hub, options, arrays.params_dtype, &target));
   target.notices.push_back(fmt::format("written for {}, layers {}", consumer.name(), options.scan_layers ? fmt::format("scanned along axis {}", options.scan_axis) : "each on its own (scan_layers=false)"));
-  target.load_line = {fmt::format("python3 -m maxtext.trainers.pre_train.train CONFIG.yml {}=TARGET/items scan_layers={}",
-                                  arrays.optimizer == OptimizerKind::kNone ? "load_parameters_path" : "load_full_state_path", options.scan_layers)};
+  target.load_line = LoadLine(arrays.optimizer != OptimizerKind::kNone, options.scan_layers);
   return target;
 }
 

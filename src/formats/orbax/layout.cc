@@ -2,6 +2,7 @@
 #include "formats/orbax/layout.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 
 namespace crossdock::formats::orbax {
@@ -9,6 +10,7 @@ namespace {
 
 constexpr std::string_view kTreeFile = "_METADATA";
 constexpr std::string_view kStepFile = "_CHECKPOINT_METADATA";
+constexpr std::array<std::string_view, 2> kTunixItems = {"model_params", "optimizer_state"};
 constexpr std::string_view kMsgpack = "checkpoint";  // flax's file, before there was a tree file
 
 bool Has(io::Storage& storage, const std::string& dir, std::string_view name) { return io::Exists(storage, io::JoinPath(dir, name)); }
@@ -50,16 +52,20 @@ std::string NamesOf(const std::vector<std::string>& names) {
 Result<ItemPlace> AlreadyItem(io::Storage& storage, const std::string& path) {
   ItemPlace place;
   const std::string parent = io::ParentPath(path);
-  const bool in_step = !Has(storage, path, kStepFile) && Has(storage, parent, kStepFile);
+  const bool tunix = IsTunixItem(io::BaseName(path));
+  const bool in_step = !Has(storage, path, kStepFile) && (tunix || Has(storage, parent, kStepFile));
   if (in_step) CROSSDOCK_RETURN_IF_ERROR(CheckFinished(parent));
   place.root = in_step ? parent : path;
   if (in_step) place.item = io::BaseName(path);
+  if (in_step && tunix) place.together = {place.item};
   place.step = StepOf(place.root);
   if (!Has(storage, path, kTreeFile)) return NoTree(storage, path);
   return place;
 }
 
 }  // namespace
+
+bool IsTunixItem(std::string_view name) { return std::ranges::find(kTunixItems, name) != kTunixItems.end(); }
 
 bool IsTemporary(std::string_view name) { return name.find(".orbax-checkpoint-tmp") != std::string_view::npos; }
 
@@ -86,7 +92,8 @@ Result<ItemPlace> FindItem(io::Storage& storage, const std::string& path) {
       place.others.push_back(entry.name);
     }
   }
-  if (items.empty() && !unfinished.empty()) {
+  const auto of_tunix = [](const std::string& name) { return IsTunixItem(std::string_view(name).substr(0, name.find('.'))); };
+  if ((items.empty() && !unfinished.empty()) || std::ranges::any_of(unfinished, of_tunix)) {
     return MakeError(ErrorCode::kIncomplete, "the checkpoint is incomplete: an item was not saved to its end")
         .WithPath(path).WithFound(NamesOf(unfinished));
   }
@@ -94,29 +101,50 @@ Result<ItemPlace> FindItem(io::Storage& storage, const std::string& path) {
     return MakeError(ErrorCode::kIncomplete, "an Orbax checkpoint without arrays")
         .WithPath(path).WithExpected("a directory with `_METADATA` in it").WithFound(place.others.empty() ? "none" : NamesOf(place.others));
   }
-  const auto usual = std::ranges::find(items, "items");
+  if (std::ranges::find(items, kTunixItems.front()) != items.end()) {
+    for (const std::string_view name : kTunixItems) {
+      if (std::ranges::find(items, name) != items.end()) place.together.emplace_back(name);
+    }
+  }
+  const auto usual = std::ranges::find(items, place.together.empty() ? "items" : place.together.front());
   if (usual == items.end() && items.size() > 1) {
     return MakeError(ErrorCode::kUsage, "the step holds several items").WithPath(path).WithFound(NamesOf(items))
         .WithHint("give the path of one of them");
   }
-  place.item = usual == items.end() ? items.front() : "items";
+  place.item = usual == items.end() ? items.front() : *usual;
   for (const std::string& item : items) {
-    if (item != place.item) place.others.push_back(item);
+    if (item != place.item && std::ranges::find(place.together, item) == place.together.end()) place.others.push_back(item);
   }
   std::ranges::sort(place.others);
   if (!Has(storage, place.dir(), kTreeFile)) return NoTree(storage, place.dir());
+  for (const std::string& item : place.together) {
+    const std::string dir = io::JoinPath(place.root, item);
+    if (!Has(storage, dir, kTreeFile)) return NoTree(storage, dir);
+  }
   return place;
 }
+
+namespace {
+
+/// Its arrays are in a database that has no manifest yet.
+bool LacksManifest(io::Storage& storage, const std::string& dir) {
+  if (Has(storage, dir, "manifest.ocdbt")) return false;
+  const auto entries = storage.List(dir);
+  return entries && std::ranges::any_of(*entries, [](const io::DirEntry& e) { return e.name == "d" || e.name.starts_with("ocdbt.process_"); });
+}
+
+}  // namespace
 
 std::optional<std::string> UnfinishedReason(io::Storage& storage, const std::string& path) {
   if (IsTemporary(io::BaseName(path))) return "its name says that it was being written";
   const auto place = FindItem(storage, path);
   if (!place) return place.error().code == ErrorCode::kIncomplete ? std::optional(place.error().message) : std::nullopt;
-  if (Has(storage, place->dir(), "manifest.ocdbt")) return std::nullopt;
-  const auto entries = storage.List(place->dir());
-  const bool database = entries && std::ranges::any_of(*entries, [](const io::DirEntry& e) { return e.name == "d" || e.name.starts_with("ocdbt.process_"); });
-  if (!database) return std::nullopt;  // arrays in directories
-  return "`manifest.ocdbt` is missing in `" + Printable(io::BaseName(place->dir())) + "`, which Orbax writes last";
+  std::vector<std::string> dirs = {place->dir()};
+  for (const std::string& item : place->together) dirs.push_back(io::JoinPath(place->root, item));
+  for (const std::string& dir : dirs) {
+    if (LacksManifest(storage, dir)) return "`manifest.ocdbt` is missing in `" + Printable(io::BaseName(dir)) + "`, which Orbax writes last";
+  }
+  return std::nullopt;
 }
 
 }  // namespace crossdock::formats::orbax

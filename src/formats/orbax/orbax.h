@@ -7,6 +7,8 @@
 /// objects["orbax"]: Dict {"item", "handler" (class path of the item), "ocdbt", "zarr3"}: as found, or as it is to be written; to be
 /// written also "commit_marker" (absent: true) and "zstd_level": 0 or absent, chunks as they are; 1 to 22: each chunk one zstd frame (kEncoded, see formats/format.h).
 /// objects["scalars"]: counters by value (scalars.h); "hf/config.json" and the side files of `hf/` in the step.
+/// Items that Tunix saves apart (model_params, optimizer_state) are one catalog: names, files and rows begin with the item's name,
+/// "orbax" has "items", and custom metadata that lies in an item of its own is found there.
 /// A writer takes the same from the target's catalog (objects["orbax"] or any member of it may be absent: "items", v0's handler, true,
 /// true) and leaves `step` to whoever names the directory. Chunks of zeros are stored too.
 /// Errors of the reader: kIncomplete (temporary names, no tree, arrays or chunks that are missing), kUnsupported (by name: msgpack

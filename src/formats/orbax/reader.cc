@@ -23,17 +23,19 @@ namespace {
 
 constexpr std::int64_t kLargestJson = std::int64_t{256} << 20U;
 constexpr std::size_t kMostNamed = 8;
+constexpr const char* kMetadataItem = "custom_metadata";
 
 /// What of an entry the catalog has no word for.
 struct EntryStore {
   zarr::ArrayMetadata metadata;
   std::map<std::int32_t, std::string> inlined;
+  bool zeros = false;                       ///< a part that is not stored is zero
 };
 
 class OrbaxReader final : public CheckpointReader {
  public:
-  OrbaxReader(io::Storage& storage, Catalog catalog, std::vector<EntryStore> stores, bool zeros)
-      : storage_(storage), catalog_(std::move(catalog)), stores_(std::move(stores)), zeros_(zeros) {}
+  OrbaxReader(io::Storage& storage, Catalog catalog, std::vector<EntryStore> stores)
+      : storage_(storage), catalog_(std::move(catalog)), stores_(std::move(stores)) {}
 
   [[nodiscard]] const Catalog& catalog() const override { return catalog_; }
 
@@ -68,7 +70,7 @@ class OrbaxReader final : public CheckpointReader {
     const Chunk& c = catalog_.entries[static_cast<std::size_t>(entry)].chunks.at(static_cast<std::size_t>(chunk));
     const auto inlined = store.inlined.find(chunk);
     const zarr::StoredBytes stored = inlined != store.inlined.end() ? zarr::StoredBytes(inlined->second) : zarr::StoredBytes(file, c.bytes);
-    auto stream = zarr::OpenChunk(store.metadata, c.box, stored, zeros_ && store.metadata.zero_fill);
+    auto stream = zarr::OpenChunk(store.metadata, c.box, stored, store.zeros && store.metadata.zero_fill);
     if (!stream) return std::move(stream).error().WithPath(file.path()).WithTensor(catalog_.entries[static_cast<std::size_t>(entry)].name);
     return stream;
   }
@@ -81,12 +83,11 @@ class OrbaxReader final : public CheckpointReader {
   io::Storage& storage_;
   Catalog catalog_;
   std::vector<EntryStore> stores_;
-  bool zeros_;
   mutable std::mutex mutex_;
   mutable std::set<std::pair<std::int32_t, std::int32_t>> located_;
 };
 
-/// Makes the catalog of one item.
+/// Makes the catalog of one item, or of several under names that begin with the item's.
 class Builder {
  public:
   Builder(io::Storage& storage, ItemPlace place) : storage_(storage), place_(std::move(place)) {
@@ -96,19 +97,30 @@ class Builder {
   }
 
   Result<std::unique_ptr<CheckpointReader>> Build() {
-    CROSSDOCK_RETURN_IF_ERROR(ReadTree());
-    CROSSDOCK_RETURN_IF_ERROR(ReadArrays());
-    CROSSDOCK_RETURN_IF_ERROR(CheckComplete());
+    if (place_.together.empty()) CROSSDOCK_RETURN_IF_ERROR(ReadItem());
+    for (const std::string& item : place_.together) {
+      place_.item = item;
+      prefix_ = item + ".";
+      CROSSDOCK_RETURN_IF_ERROR(ReadItem());
+    }
     CROSSDOCK_RETURN_IF_ERROR(ReadStepFile());
     Sort();
     CROSSDOCK_RETURN_IF_ERROR(ReadCounters());
     CROSSDOCK_RETURN_IF_ERROR(dcp::LoadHfFolder(storage_, place_.root, catalog_));
     Describe();
     return std::unique_ptr<CheckpointReader>(
-        std::make_unique<OrbaxReader>(storage_, std::move(catalog_), std::move(stores_), !tree_.stores_zeros));
+        std::make_unique<OrbaxReader>(storage_, std::move(catalog_), std::move(stores_)));
   }
 
  private:
+  Status ReadItem() {
+    names_.clear();
+    first_ = catalog_.entries.size();
+    CROSSDOCK_RETURN_IF_ERROR(ReadTree());
+    CROSSDOCK_RETURN_IF_ERROR(ReadArrays());
+    return CheckComplete();
+  }
+
   [[nodiscard]] std::string PathOf(std::string_view name) const { return io::JoinPath(place_.dir(), name); }
 
   Result<Value> ReadJson(const std::string& path) {
@@ -142,6 +154,15 @@ class Builder {
         const auto extension = extensions.find(name);
         if (extension != extensions.end()) row.Set("ext_metadata", extension->second);
       }
+      if (prefix_.empty()) {
+        rows_.push_back(std::move(row));
+        continue;
+      }
+      ValueList keys = {Value(place_.item)};
+      const ValueList& below = *row.Find("path")->as_sequence();
+      keys.insert(keys.end(), below.begin(), below.end());
+      row.Set("path", Value::MakeList(std::move(keys)));
+      rows_.push_back(std::move(row));
     }
     return OkStatus();
   }
@@ -184,14 +205,14 @@ class Builder {
 
   Status Take(StoredArray array) {
     if (array.metadata.nibbles) ++int4_;
-    catalog_.entries.push_back({array.name, Slot::kParam, array.metadata.dtype, array.metadata.shape, std::move(array.placed.chunks)});
-    stores_.push_back({std::move(array.metadata), std::move(array.placed.inlined)});
+    catalog_.entries.push_back({prefix_ + array.name, Slot::kParam, array.metadata.dtype, array.metadata.shape, std::move(array.placed.chunks)});
+    stores_.push_back({std::move(array.metadata), std::move(array.placed.inlined), !tree_.stores_zeros});
     return OkStatus();
   }
 
   Status CheckComplete() {
     std::set<std::string> missing = names_;
-    for (const Entry& entry : catalog_.entries) missing.erase(entry.name);
+    for (std::size_t i = first_; i < catalog_.entries.size(); ++i) missing.erase(catalog_.entries[i].name.substr(prefix_.size()));
     if (missing.empty()) return OkStatus();
     const bool aggregate = io::Exists(storage_, PathOf("checkpoint"));
     return MakeError(aggregate ? ErrorCode::kUnsupported : ErrorCode::kIncomplete,
@@ -213,6 +234,12 @@ class Builder {
   Status ReadStepFile() {
     Value about = Value::MakeDict();
     about.Set("item", place_.item.empty() ? "" : place_.item);
+    if (!place_.together.empty()) {
+      ValueList items;
+      for (const std::string& item : place_.together) items.emplace_back(item);
+      about.Set("items", Value::MakeList(std::move(items)));
+      CROSSDOCK_RETURN_IF_ERROR(ReadMetadataItem());
+    }
     CROSSDOCK_ASSIGN_OR_RETURN(const Value json, OptionalJson(io::JoinPath(place_.root, "_CHECKPOINT_METADATA")));
     if (json.as_dict() != nullptr) {
       const Value* custom = json.Find("custom_metadata");
@@ -225,7 +252,14 @@ class Builder {
     about.Set("ocdbt", ocdbt_);
     about.Set("zarr3", tree_.use_zarr3.value_or(false));
     catalog_.objects["orbax"] = std::move(about);
-    catalog_.objects["tree"] = tree_.rows;
+    catalog_.objects["tree"] = Value::MakeList(std::move(rows_));
+    return OkStatus();
+  }
+
+  /// Before steps had custom metadata of their own, Tunix saved it as an item.
+  Status ReadMetadataItem() {
+    CROSSDOCK_ASSIGN_OR_RETURN(Value json, OptionalJson(io::JoinPath(place_.root, io::JoinPath(kMetadataItem, "metadata"))));
+    if (json.as_dict() != nullptr && !json.as_dict()->items.empty()) catalog_.objects["custom_metadata"] = std::move(json);
     return OkStatus();
   }
 
@@ -244,15 +278,17 @@ class Builder {
     stores_ = std::move(stores);
   }
 
-  /// Counters are small and decide things: they are read at once.
+  /// Counters are small and decide things: they are read at once; of Tunix's items also what a record keeps by value.
   Status ReadCounters() {
     Value rows = Value::MakeDict();
     for (std::size_t i = 0; i < catalog_.entries.size(); ++i) {
       const Entry& entry = catalog_.entries[i];
-      if (!IsCounter(entry) || entry.chunks.size() != 1) continue;
-      std::vector<std::byte> bytes(static_cast<std::size_t>(ElementSize(entry.dtype)));
+      const bool wanted = IsCounter(entry) || (!place_.together.empty() && IsRecorded(entry));
+      if (!wanted || entry.chunks.size() != 1) continue;
+      CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t size, ByteSize(entry.dtype, entry.shape));
+      std::vector<std::byte> bytes(static_cast<std::size_t>(size));
       CROSSDOCK_RETURN_IF_ERROR(ReadElements(entry, stores_[i], bytes));
-      rows.Set(entry.name, CounterRow(entry, bytes));
+      rows.Set(entry.name, ValueRow(entry, bytes));
     }
     catalog_.objects["scalars"] = std::move(rows);
     return OkStatus();
@@ -264,7 +300,7 @@ class Builder {
     CROSSDOCK_ASSIGN_OR_RETURN(const auto file, storage_.OpenRead(path));
     const auto inlined = store.inlined.find(0);
     const zarr::StoredBytes stored = inlined != store.inlined.end() ? zarr::StoredBytes(inlined->second) : zarr::StoredBytes(*file, chunk.bytes);
-    auto stream = zarr::OpenChunk(store.metadata, chunk.box, stored, !tree_.stores_zeros && store.metadata.zero_fill);
+    auto stream = zarr::OpenChunk(store.metadata, chunk.box, stored, store.zeros && store.metadata.zero_fill);
     if (!stream) return std::move(stream).error().WithPath(path).WithTensor(entry.name);
     Status read = (*stream)->Read(out);
     if (!read) return std::move(read).error().WithPath(path).WithTensor(entry.name);
@@ -273,7 +309,8 @@ class Builder {
 
   void Describe() {
     for (const std::string& other : place_.others) {
-      if (other != "descriptor" && other != "hf") catalog_.notices.push_back("`" + Printable(other) + "` beside the item is not read");
+      const bool read = other == kMetadataItem && !place_.together.empty();
+      if (other != "descriptor" && other != "hf" && !read) catalog_.notices.push_back("`" + Printable(other) + "` beside the item is not read");
     }
     if (!others_.empty()) catalog_.notices.push_back("arrays that the tree does not name are left out: " + NamesOf(others_));
     if (int4_ > 0) catalog_.notices.push_back(std::to_string(int4_) + " int4 arrays are read as I8");
@@ -283,6 +320,9 @@ class Builder {
   ItemPlace place_;
   Catalog catalog_;
   std::vector<EntryStore> stores_;
+  ValueList rows_;
+  std::string prefix_;                      ///< of the item that is read
+  std::size_t first_ = 0;                   ///< of its entries
   Tree tree_;
   std::set<std::string> names_, others_;
   bool ocdbt_ = true;

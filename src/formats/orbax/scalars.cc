@@ -48,21 +48,40 @@ bool AppendValue(DType dtype, const Value& value, std::string* out) {
 bool IsSigned(DType dtype) { return dtype == DType::kI64 || dtype == DType::kI32 || dtype == DType::kI16 || dtype == DType::kI8; }
 bool IsUnsigned(DType dtype) { return dtype == DType::kU64 || dtype == DType::kU32 || dtype == DType::kU16 || dtype == DType::kU8; }
 
+Value ElementValue(DType dtype, std::span<const std::byte> bytes) {
+  std::uint64_t bits = 0;
+  for (std::size_t i = 0; i < bytes.size(); ++i) bits |= static_cast<std::uint64_t>(bytes[i]) << (8 * i);
+  if (dtype == DType::kBool) return {bits != 0};
+  if (dtype == DType::kF64) return {std::bit_cast<double>(bits)};
+  if (dtype == DType::kF32) return {static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)))};
+  if (dtype == DType::kBF16) return {static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits << 16U)))};
+  const unsigned unused = 64 - 8 * static_cast<unsigned>(bytes.size());
+  if (IsSigned(dtype) && unused < 64) bits = static_cast<std::uint64_t>(static_cast<std::int64_t>(bits << unused) >> unused);
+  return {static_cast<std::int64_t>(bits)};
+}
+
 }  // namespace
 
 bool IsCounter(const Entry& entry) {
   return entry.shape.empty() && (IsSigned(entry.dtype) || IsUnsigned(entry.dtype) || entry.dtype == DType::kBool);
 }
 
-Value CounterRow(const Entry& entry, std::span<const std::byte> bytes) {
-  std::uint64_t bits = 0;
-  for (std::size_t i = 0; i < bytes.size(); ++i) bits |= static_cast<std::uint64_t>(bytes[i]) << (8 * i);
-  const unsigned unused = 64 - 8 * static_cast<unsigned>(bytes.size());
-  if (IsSigned(entry.dtype) && unused < 64) bits = static_cast<std::uint64_t>(static_cast<std::int64_t>(bits << unused) >> unused);
+bool IsRecorded(const Entry& entry) {
+  if (entry.shape.empty()) return entry.dtype == DType::kF32 || entry.dtype == DType::kF64 || entry.dtype == DType::kBF16;
+  const Result<std::int64_t> count = ElementCount(entry.shape);
+  return IsUnsigned(entry.dtype) && count && *count <= kMostElements;
+}
+
+Value ValueRow(const Entry& entry, std::span<const std::byte> bytes) {
+  const auto size = static_cast<std::size_t>(ElementSize(entry.dtype));
+  ValueList values;
+  for (std::size_t at = 0; at + size <= bytes.size(); at += size) values.push_back(ElementValue(entry.dtype, bytes.subspan(at, size)));
+  ValueList shape;
+  for (const std::int64_t extent : entry.shape) shape.emplace_back(extent);
   Value row = Value::MakeDict();
   row.Set("dtype", Value(DTypeName(entry.dtype)));
-  row.Set("shape", Value::MakeList());
-  row.Set("values", Value::MakeList({entry.dtype == DType::kBool ? Value(bits != 0) : Value(static_cast<std::int64_t>(bits))}));
+  row.Set("shape", Value::MakeList(std::move(shape)));
+  row.Set("values", Value::MakeList(std::move(values)));
   return row;
 }
 

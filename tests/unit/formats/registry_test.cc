@@ -221,29 +221,38 @@ TEST_F(Registry, KnowsAnOrbaxStepByItsItemsAlone) {
   EXPECT_EQ(item.kind, Kind::kMaxText);
 }
 
-struct PlannedCase {
-  const char* name;
-  std::vector<std::pair<std::string, std::string>> files;
-};
-void PrintTo(const PlannedCase& c, std::ostream* out) { *out << c.name; }
-class Planned : public ::testing::TestWithParam<PlannedCase> {};
-
-TEST_P(Planned, IsRefusedByName) {
-  io::MemoryStorage storage;
-  for (const auto& [path, bytes] : GetParam().files) {
-    ASSERT_THAT(io::MakeDirs(storage, io::ParentPath(path)), IsOk());
-    ASSERT_THAT(io::WriteSmallFile(storage, path, bytes), IsOk());
+TEST_F(Registry, TakesTunixsNewestFinishedStep) {
+  for (const char* step : {"/run/2", "/run/10"}) {
+    Put(std::string(step) + "/model_params/_METADATA", "{}");
+    Put(std::string(step) + "/optimizer_state/_METADATA", "{}");
   }
-  std::string kind = GetParam().name;
-  std::replace(kind.begin(), kind.end(), '_', '-');
-  EXPECT_THAT(Recognise(storage, "/c", std::nullopt, std::nullopt),
-              IsError(ErrorCode::kUnsupported, AllOf(HasSubstr("`" + kind + "`"), HasSubstr("planned"))));
+  Put("/run/20/model_params/_METADATA", "{}");
+  Put("/run/20/optimizer_state.orbax-checkpoint-tmp/d/x");
+  Put("/run/30.orbax-checkpoint-tmp/model_params/_METADATA", "{}");
+  ASSERT_OK_AND_ASSIGN(const Found found, Look("/run"));
+  EXPECT_EQ(found.kind, Kind::kTunix);
+  EXPECT_EQ(found.path, "/run/10");
+  EXPECT_EQ(found.step, 10);
+  ASSERT_OK_AND_ASSIGN(const Found asked, Look("/run", 2, Kind::kTunix));
+  EXPECT_EQ(asked.path, "/run/2");
+  ASSERT_OK_AND_ASSIGN(const Found item, Look("/run/10/model_params"));
+  EXPECT_EQ(item.kind, Kind::kTunix);
+  EXPECT_EQ(item.step, 10);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, Planned,
-    ::testing::Values(PlannedCase{"tunix", {{"/c/_CHECKPOINT_METADATA", "{}"}, {"/c/model_params/_METADATA", "{}"}}}),
-    [](const auto& row) { return std::string(row.param.name); });
+TEST_F(Registry, ARootOfReinforcementLearningHoldsARunForEachModel) {
+  Put("/rl/actor/1/model_params/_METADATA", "{}");
+  Put("/rl/actor/2/model_params/_METADATA", "{}");
+  ASSERT_OK_AND_ASSIGN(const Found lone, Look("/rl"));
+  EXPECT_EQ(lone.path, "/rl/actor/2");
+  EXPECT_THAT(lone.notices, Contains(HasSubstr("`actor`")));
+  ASSERT_OK_AND_ASSIGN(const Found first, Look("/rl", 1));
+  EXPECT_EQ(first.path, "/rl/actor/1");
+  Put("/rl/critic/2/model_params/_METADATA", "{}");
+  EXPECT_THAT(Look("/rl"), IsError(ErrorCode::kUsage, AllOf(HasSubstr("`actor`, `critic`"), HasSubstr("/rl/actor"))));
+  ASSERT_OK_AND_ASSIGN(const Found critic, Look("/rl/critic"));
+  EXPECT_EQ(critic.path, "/rl/critic/2");
+}
 
 }  // namespace
 }  // namespace crossdock::formats

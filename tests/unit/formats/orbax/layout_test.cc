@@ -55,6 +55,24 @@ TEST_F(OrbaxLayout, ItemsWinsElseTheOnlyOne) {
   EXPECT_THAT(FindItem(storage_, "/b/7"), IsError(ErrorCode::kUsage, HasSubstr("`more`, `state`")));
 }
 
+TEST_F(OrbaxLayout, TunixsItemsAreReadTogether) {
+  for (const char* path : {"model_params/_METADATA", "optimizer_state/_METADATA", "custom_metadata/metadata", "iter/process_0-of-1.json"}) Put(std::string("/a/7/") + path);
+  ASSERT_OK_AND_ASSIGN(const ItemPlace both, FindItem(storage_, "/a/7"));
+  EXPECT_THAT(both.together, ElementsAre("model_params", "optimizer_state"));
+  EXPECT_THAT(both.others, ElementsAre("custom_metadata", "iter"));
+  ASSERT_OK_AND_ASSIGN(const ItemPlace one, FindItem(storage_, "/a/7/model_params"));
+  EXPECT_THAT(one.together, ElementsAre("model_params"));
+  EXPECT_EQ(one.root, "/a/7");
+  EXPECT_EQ(one.step, 7);
+  Put("/b/7/model_params/_METADATA");
+  ASSERT_OK_AND_ASSIGN(const ItemPlace lone, FindItem(storage_, "/b/7"));
+  EXPECT_THAT(lone.together, ElementsAre("model_params"));
+  Put("/b/7/optimizer_state.orbax-checkpoint-tmp/d/x");
+  EXPECT_THAT(FindItem(storage_, "/b/7"), IsError(ErrorCode::kIncomplete, HasSubstr("optimizer_state")));
+  Put("/a/7/optimizer_state/d/x");
+  EXPECT_THAT(UnfinishedReason(storage_, "/a/7").value_or(""), HasSubstr("`optimizer_state`"));
+}
+
 TEST_F(OrbaxLayout, WhatWasBeingWrittenIsIncomplete) {
   Put("/run/7.orbax-checkpoint-tmp/items/_METADATA");
   EXPECT_THAT(FindItem(storage_, "/run/7.orbax-checkpoint-tmp"), IsError(ErrorCode::kIncomplete, HasSubstr("being written")));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/orbax/scalars.h"
 
+#include <array>
+
 #include "formats/orbax/orbax.h"
 #include "io/memory_storage.h"
 #include "read_back.h"
@@ -28,9 +30,22 @@ TEST(OrbaxScalars, CountersAreWholeNumbersWithoutAxes) {
 
 TEST(OrbaxScalars, KeepTheirSign) {
   const std::string minus = "\xFE\xFF\xFF\xFF";
-  EXPECT_EQ(ToJson(CounterRow(Scalar(DType::kI32), std::as_bytes(std::span(minus))), 0), R"({"dtype": "I32", "shape": [], "values": [-2]})");
-  EXPECT_EQ(ToJson(CounterRow(Scalar(DType::kU32), std::as_bytes(std::span(minus))), 0), R"({"dtype": "U32", "shape": [], "values": [4294967294]})");
-  EXPECT_EQ(ToJson(CounterRow(Scalar(DType::kBool), std::as_bytes(std::span(minus)).first(1)), 0), R"({"dtype": "BOOL", "shape": [], "values": [true]})");
+  EXPECT_EQ(ToJson(ValueRow(Scalar(DType::kI32), std::as_bytes(std::span(minus))), 0), R"({"dtype": "I32", "shape": [], "values": [-2]})");
+  EXPECT_EQ(ToJson(ValueRow(Scalar(DType::kU32), std::as_bytes(std::span(minus))), 0), R"({"dtype": "U32", "shape": [], "values": [4294967294]})");
+  EXPECT_EQ(ToJson(ValueRow(Scalar(DType::kBool), std::as_bytes(std::span(minus)).first(1)), 0), R"({"dtype": "BOOL", "shape": [], "values": [true]})");
+}
+
+TEST(OrbaxScalars, SettingsAndRandomKeysAreRecordedToo) {
+  const float half = 0.5F;
+  EXPECT_EQ(ToJson(ValueRow(Scalar(DType::kF32), std::as_bytes(std::span(&half, 1))), 0), R"({"dtype": "F32", "shape": [], "values": [0.5]})");
+  const std::array<std::uint32_t, 2> words = {7, 0xFFFFFFFFU};
+  Entry key = Scalar(DType::kU32);
+  key.shape = {2};
+  EXPECT_EQ(ToJson(ValueRow(key, std::as_bytes(std::span(words))), 0), R"({"dtype": "U32", "shape": [2], "values": [7, 4294967295]})");
+  EXPECT_TRUE(IsRecorded(key));
+  EXPECT_TRUE(IsRecorded(Scalar(DType::kF32)));
+  key.dtype = DType::kF32;
+  EXPECT_FALSE(IsRecorded(key)) << "a parameter";
 }
 
 TEST(OrbaxScalars, RefuseWhatDoesNotFit) {
