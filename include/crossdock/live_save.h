@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file  Saving a Hugging Face directory from inside a training loop: every rank writes what its own tensors feed straight into the
-/// final files. Nothing is gathered; where a quantization block is cut between ranks they tell each other its largest value.
-/// What comes out is, byte for byte, what `crossdock convert` makes of the run's legacy checkpoint (`--to hf --hf-template REFERENCE`
-/// and the same options).
+/// \file  Saving from inside a training loop: every rank writes what its own tensors feed straight into the final files. Nothing is
+/// gathered; where a quantization block is cut between ranks they tell each other its largest value.
+/// To `hf`, a Hugging Face directory: what comes out is, byte for byte, what `crossdock convert` makes of the run's legacy checkpoint
+/// (`--to hf --hf-template REFERENCE` and the same options).
+/// To `megatron`, an iteration of Megatron-Core's torch_dist with the optimizer's state, from which the run resumes: its tensor files
+/// are, byte for byte, what `--to megatron` makes of the run's legacy checkpoint in the run's layout; common.pt is the trainer's own.
 /// A save is one commit: rank 0 makes a staging directory beside the target, all write and sync, rank 0 adds config.json, the index and
 /// the reference's other files and renames. Until then the target is untouched; what a killed save left is cleared by the next.
 /// Errors: those of convert and of Comm. Each collective step ends with all ranks well or with the same error on all, which names the
 /// rank. Where the connection itself fails a step can end differently on each rank; when that happens in the last one the result may be in
 /// place though some rank has an error. The next Save of all ranks begins together again.
-/// What is replaced is an earlier Hugging Face directory; kUsage for any other checkpoint at the target, and for a target called `iter_...`
-/// that lies among checkpoints of Megatron.
+/// What is replaced is an earlier save of the same kind; kUsage for any other checkpoint at the target, and for a Hugging Face directory called
+/// `iter_...` that would lie among checkpoints of Megatron.
 /// Threads: an Exporter by one thread at a time. With `snapshot` one thread works on after Save returned, and joins in Wait,
 /// Flush, or the Exporter's end.
 #pragma once
@@ -31,7 +33,13 @@
 namespace crossdock {
 
 struct ExportOptions {
-  /// Where to: a path with `{step}` or `{rollout_id}`, also `{step:07d}`. Without a field `iter_%07d` is appended, or with `overwrite`
+  std::string to = "hf";                                      ///< "hf" or "megatron"
+  /// Of `megatron`: the names of the optimizer's tensors that this rank hands over, float32: `optimizer.<state>.<parameter>`, where state is param (the
+  /// master copy), exp_avg or exp_avg_sq and the parameter has its name in the run; of a flat part, elements of the row-major tensor,
+  /// `[begin:end]` stands behind. Of ranks that hold copies of the model each names what it holds.
+  std::vector<std::string> states;
+  bool distributed_optimizer = false;                         ///< of `megatron`: the state is read by Megatron's distributed optimizer, which calls it otherwise
+  /// Where to. Of `megatron` the root of the run, in which `iter_%07d` and the tracker are made. Of `hf` a path with `{step}` or `{rollout_id}`, also `{step:07d}`. Without a field `iter_%07d` is appended, or with `overwrite`
   /// the one directory is replaced each time.
   std::string dst;
   bool overwrite = false;
@@ -96,7 +104,10 @@ class Exporter {
   /// Collective. Begins when an earlier job has ended. Returns when the caller may change its tensors: committed, or with `snapshot`
   /// copied. The tensors must be this rank's, all of them; kUsage names what is missing or has another shape. An error of an earlier job
   /// is that job's. With `snapshot` hooks are called, and heeded, after Save has returned.
-  [[nodiscard]] virtual Result<std::shared_ptr<ExportJob>> Save(std::int64_t step, std::span<const LiveBuffer> tensors, const Hooks& hooks = {}) = 0;
+  /// `common`, of `megatron` and on rank 0: the bytes of common.pt, as torch.save writes it; needed with an optimizer's state, else
+  /// made from the reference.
+  [[nodiscard]] virtual Result<std::shared_ptr<ExportJob>> Save(std::int64_t step, std::span<const LiveBuffer> tensors, const Hooks& hooks = {},
+                                                                const std::string& common = {}) = 0;
 
   /// Collective, in the place of Save on a rank that cannot hand over its tensors: all ranks get this error.
   [[nodiscard]] virtual Status Refuse(std::int64_t step, const Error& why) = 0;

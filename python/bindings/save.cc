@@ -119,6 +119,9 @@ void BindExportOptions(nb::module_& module) {
       .def_rw("check_tp", &Fp8Request::check_tp, nb::arg("value").none());
   nb::class_<ExportOptions>(module, "ExportOptions")
       .def(nb::init<>())
+      .def_rw("to", &ExportOptions::to)
+      .def_rw("states", &ExportOptions::states)
+      .def_rw("distributed_optimizer", &ExportOptions::distributed_optimizer)
       .def_rw("dst", &ExportOptions::dst)
       .def_rw("overwrite", &ExportOptions::overwrite)
       .def_rw("reference", &ExportOptions::reference)
@@ -194,13 +197,14 @@ void BindSave(nb::module_& module) {
            })
       .def(
           "save",
-          [](OwnedExporter& self, std::int64_t step, const std::vector<SavedAddress>& addresses, nb::object progress) {
+          [](OwnedExporter& self, std::int64_t step, const std::vector<SavedAddress>& addresses, nb::object progress, const nb::bytes& common) {
             const std::vector<LiveBuffer> buffers = BuffersOf(addresses);
+            const std::string text(common.c_str(), common.size());
             return RunAndUnwrap({std::move(progress), nb::none()}, [&](const Hooks& hooks) {
-              return self.exporter->Save(step, buffers, self.snapshot ? Hooks() : hooks);
+              return self.exporter->Save(step, buffers, self.snapshot ? Hooks() : hooks, text);
             });
           },
-          nb::arg("step"), nb::arg("addresses"), nb::arg("progress").none())
+          nb::arg("step"), nb::arg("addresses"), nb::arg("progress").none(), nb::arg("common"))
       .def(
           "refuse",
           [](OwnedExporter& self, std::int64_t step, const std::string& why) {

@@ -4,7 +4,7 @@
 The commands are functions: convert, plan, inspect, verify, roundtrip, manifest, quantize, families, resume_plan, watch, demo; each returns
 a Report. `open` shows a checkpoint of any format by its Hugging Face names and reads tensors lazily. Inside a training loop `load_plan` reads
 a rank's own part of a checkpoint into its tensors, `detect_resume` says which one, `Exporter` saves a Hugging Face directory, each rank
-its own part, and crossdock.megatron does both for Megatron-Core models. Nothing but CPython is needed, and nothing else is imported. Errors: crossdock.Error and its subclasses.
+its own part, `Checkpointer` an iteration of the run itself, and crossdock.megatron does all of that for Megatron-Core models. Nothing but CPython is needed, and nothing else is imported. Errors: crossdock.Error and its subclasses.
 """
 
 from . import _core
@@ -28,7 +28,7 @@ from .errors import (
 __version__ = _core.version().split()[-1]
 
 __all__ = [
-    "CancelledError", "CorruptError", "Error", "ExportReport", "Exporter", "IncompleteError", "IoError", "Layout", "LoadPlan", "NoSpaceError",
+    "CancelledError", "Checkpointer", "CorruptError", "Error", "ExportReport", "Exporter", "IncompleteError", "IoError", "Layout", "LoadPlan", "NoSpaceError",
     "RankPlace", "ReadReport", "Report", "Resume", "Slice", "Tensor", "TensorInfo", "UnsafeError", "UnsupportedError", "UsageError", "View", "convert",
     "demo", "detect_resume", "families", "inspect", "load_plan", "manifest", "open", "plan", "quantize", "resume_plan", "roundtrip",
     "verify", "watch",
@@ -40,4 +40,8 @@ def __getattr__(name):
         from . import _exporter
 
         return getattr(_exporter, name)
+    if name == "Checkpointer":
+        from ._checkpointer import Checkpointer
+
+        return Checkpointer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

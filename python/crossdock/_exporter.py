@@ -75,61 +75,15 @@ class Job:
                 log.error("the save of step %s failed: %s", self._step, error)
 
 
-class Exporter:
-    """Saves a Hugging Face directory from inside a training loop, each rank its own part. What comes out is, byte for byte, what `crossdock
-    convert RUN OUT --to hf --hf-template REFERENCE` makes of the run's checkpoint in the legacy form. Nothing is gathered.
+class Saver:
+    """What every save of a run is: a plan that is made once, one job at a time, and its errors."""
 
-    dst: where to, a path with `{step}` or `{rollout_id}`, also `{step:07d}`; without a field `iter_%07d` is appended, or with overwrite the one
-    directory is replaced each time. None: `save`/release_hf_weights, replaced each time.
-    reference: the model's Hugging Face directory; its weights may be absent. layout: a Layout, and rank: the global rank, an int, or a RankPlace.
-    dtype: "keep" (as the tensors are), "bf16", "fp16", "fp32", or "fp8" with fp8 = dict(strategy="block" | "channel" | "tensor",
-    block=(128, 128), scale_fmt="ue8m0", format=, arith=, skip=[...], only=[...], check_tp=). shard_size: bytes, an int or "4GiB".
-    mtp: layers of multi-token prediction: "none", the run has none; "template", it has none and they are the reference's; "keep", it holds those of
-    the reference, which is UnsupportedError where the reference has any. comm: how the ranks are connected (crossdock.comm); None for one rank alone.
-    mode: "sync", or "snapshot": save copies the tensors into memory and returns, and a thread writes them. memory: bytes of buffers beside that.
-    post_hook: `pkg.mod.fn` (crossdock.hooks), imported where comm's rank is 0, and args, its first argument. on_error: "raise", or "log": an error of a save is logged on every
-    rank, the hook is not called, and training goes on; errors of options and of `validate` are always raised.
-    run_args: a dict of the run's arguments by Megatron's names, as far as they are JSON: what of them belongs into config.json (`moe_aux_loss_coeff`)
-    is taken from here and not from the reference.
-    family, rules, keep_dtype, local_layers, grouped_experts, vocab_divisor, padded_vocab, set, allow, threads: as of crossdock.load_plan.
-    """
+    _hook, _told, _flushed = None, None, True
 
-    def __init__(
-        self, dst=None, reference=None, layout=None, rank=0, *, dtype="keep", fp8=None, shard_size="5GB", mtp="keep", comm=None, mode="sync",
-        memory="512MiB", threads=0, post_hook=None, args=None, on_error="raise", overwrite=False, save=None, family=None, rules=None, keep_dtype=(),
-        local_layers=False, grouped_experts=True, vocab_divisor=None, padded_vocab=None, set=None, run_args=None, allow=(),
-    ):  # fmt: skip
-        _one_of("mode", mode, ("sync", "snapshot"))
-        _one_of("on_error", on_error, ("raise", "log"))
-        _one_of("dtype", dtype, ("keep", "bf16", "fp16", "fp32", "fp8"))
-        if reference is None:
-            raise _usage("a save needs a reference: the model's Hugging Face directory")
-        if (dst is None) == (save is None):
-            raise _usage("a save needs dst, or save for `release_hf_weights` in it, and not both")
-        layout = layout if layout is not None else Layout()
-        options = _core.ExportOptions()
-        options.dst = os.fsdecode(dst) if dst is not None else os.path.join(os.fsdecode(save), "release_hf_weights").replace("{", "{{").replace("}", "}}")
-        options.overwrite = overwrite or dst is None
-        options.reference = os.fsdecode(reference)
-        options.layout = layout._options()
-        options.place = tuple(rank if isinstance(rank, RankPlace) else layout.place(rank))
-        options.fp8 = _fp8(dtype, fp8)
-        options.dtype = None if dtype in ("keep", "fp8") else dtype
-        options.max_shard_bytes, options.memory = _size(shard_size), _size(memory)
-        options.keep_dtype, options.allow = list(keep_dtype), list(allow)
-        options.mtp, options.threads, options.snapshot = mtp, threads, mode == "snapshot"
-        options.local_layers, options.grouped_experts = local_layers, grouped_experts
-        options.set_args = [(str(name), str(value)) for name, value in (set or {}).items()]
-        options.run_args = [(name, json.dumps(value)) for name, value in (run_args or {}).items()]
-        options.family, options.vocab_divisor, options.padded_vocab = family, vocab_divisor, padded_vocab
-        options.rules = None if rules is None else os.fsdecode(rules)
-        leads = comm is None or comm.rank == 0
-        self._hook = Hook(post_hook) if post_hook is not None and leads else None   # other ranks never call it, and need not have it
+    def __init__(self, options, comm, on_error):
         self._core = _core.Exporter.make(options, getattr(comm, "_core", comm))
-        self._args, self._log, self._dtype, self._snapshot = args, on_error == "log", dtype, mode == "snapshot"
+        self._log, self._snapshot = on_error == "log", options.snapshot
         self._job = None
-        self._told = None      # the thread of the last hook; each waits for the one before
-        self._flushed = True   # no hook has been called since the last flush
         _LEFT.add(self)
 
     @property
@@ -141,17 +95,10 @@ class Exporter:
         """All that can be known before training: the reference, that all ranks plan the same, room, and one directory for all. Collective."""
         self._core.validate()
 
-    def save(self, step, tensors, *, final=False, progress=None):
-        """Saves; returns a Job. Collective.
-
-        step: int. tensors: a dict, name -> tensor, or an iterable of such pairs: all that this rank holds (torch, numpy, DLPack, the buffer
-        protocol), row-major in the CPU's memory; `_extra_state` items are left out. They may change when save has returned. An exception
-        while they are handed over is raised here, and as an error on all other ranks. An earlier save is waited for, not its hook; if it failed and
-        nobody has waited for its job, that is logged.
-        final: also waits for the end, and calls the hook's `flush`. progress: as in `crossdock.convert`, where mode is "sync".
-        """
+    def _save(self, step, tensors, final, progress, common=b""):
+        """Saves; returns a Job, whose error is logged where it is to be."""
         try:
-            job = self._save(step, tensors, progress)
+            job = self._after(self._start(int(step), tensors, progress, common), int(step))
         except Error as error:
             if not self._log:
                 raise
@@ -162,8 +109,12 @@ class Exporter:
             self._finish(1800.0)
         return job
 
-    def _save(self, step, tensors, progress):
-        step = int(step)
+    def _after(self, core, step):
+        """The Job of a save that has begun."""
+        return Job(core, step)
+
+    def _start(self, step, tensors, progress, common):
+        """Hands over the tensors, or tells the other ranks that it cannot."""
         addresses, keep = [], []
         try:
             if self._job is not None:
@@ -176,33 +127,14 @@ class Exporter:
                 address, owner = address_of(name, tensor, writable=False)
                 addresses.append(address)
                 keep.append(owner)
+            common = memoryview(common).tobytes()
         except BaseException as error:
             try:
                 self._core.refuse(step, f"{type(error).__name__}: {error}")
             except Exception:
                 pass   # what this rank has to tell is its own exception
             raise
-        core = self._core.save(step, addresses, progress)
-        if self._hook is None:
-            return Job(core, step)
-        self._flushed = False
-        if not self._snapshot:
-            self._tell(core, None)
-            return Job(core, step)
-        # Hooks are called in the order of the saves; a save never waits for a hook, for which the other ranks would wait too.
-        self._told = threading.Thread(target=self._tell, args=(core, self._told), name="crossdock-hook", daemon=True)
-        self._told.start()
-        return Job(core, step, self._told)
-
-    def _tell(self, core, before):
-        if before is not None:
-            before.join()
-        try:
-            report = ExportReport(*core.wait(-1.0))
-        except Error:
-            return   # the job tells it
-        dtype = _written_dtype(report.path) if self._dtype == "keep" else self._dtype
-        self._hook(self._args, report.path, report.step, dtype=dtype, is_lora=False)
+        return self._core.save(step, addresses, progress, common)
 
     def _finish(self, timeout_sec):
         end = time.monotonic() + timeout_sec
@@ -239,6 +171,107 @@ class Exporter:
                 return
         if not self._flushed:
             self._hook.flush(max(0.0, end - time.monotonic()))
+
+
+def options_of_run(
+    reference, layout, rank, *, mode, on_error, memory, threads, family, rules, local_layers, grouped_experts, vocab_divisor, padded_vocab, set,
+    run_args, mtp, allow,
+):  # fmt: skip
+    """What every save is told of the run; the words are those of Exporter."""
+    _one_of("mode", mode, ("sync", "snapshot"))
+    _one_of("on_error", on_error, ("raise", "log"))
+    if reference is None:
+        raise _usage("a save needs a reference: the model's Hugging Face directory")
+    layout = layout if layout is not None else Layout()
+    options = _core.ExportOptions()
+    options.reference = os.fsdecode(reference)
+    options.layout = layout._options()
+    options.place = tuple(rank if isinstance(rank, RankPlace) else layout.place(rank))
+    options.memory, options.allow = _size(memory), list(allow)
+    options.mtp, options.threads, options.snapshot = mtp, threads, mode == "snapshot"
+    options.local_layers, options.grouped_experts = local_layers, grouped_experts
+    options.set_args = [(str(name), str(value)) for name, value in (set or {}).items()]
+    options.run_args = [(name, json.dumps(value)) for name, value in (run_args or {}).items()]
+    options.family, options.vocab_divisor, options.padded_vocab = family, vocab_divisor, padded_vocab
+    options.rules = None if rules is None else os.fsdecode(rules)
+    return options
+
+
+class Exporter(Saver):
+    """Saves a Hugging Face directory from inside a training loop, each rank its own part. What comes out is, byte for byte, what `crossdock
+    convert RUN OUT --to hf --hf-template REFERENCE` makes of the run's checkpoint in the legacy form. Nothing is gathered.
+
+    dst: where to, a path with `{step}` or `{rollout_id}`, also `{step:07d}`; without a field `iter_%07d` is appended, or with overwrite the one
+    directory is replaced each time. None: `save`/release_hf_weights, replaced each time.
+    reference: the model's Hugging Face directory; its weights may be absent. layout: a Layout, and rank: the global rank, an int, or a RankPlace.
+    dtype: "keep" (as the tensors are), "bf16", "fp16", "fp32", or "fp8" with fp8 = dict(strategy="block" | "channel" | "tensor",
+    block=(128, 128), scale_fmt="ue8m0", format=, arith=, skip=[...], only=[...], check_tp=). shard_size: bytes, an int or "4GiB".
+    mtp: layers of multi-token prediction: "none", the run has none; "template", it has none and they are the reference's; "keep", it holds those of
+    the reference, which is UnsupportedError where the reference has any. comm: how the ranks are connected (crossdock.comm); None for one rank alone.
+    mode: "sync", or "snapshot": save copies the tensors into memory and returns, and a thread writes them. memory: bytes of buffers beside that.
+    post_hook: `pkg.mod.fn` (crossdock.hooks), imported where comm's rank is 0, and args, its first argument. on_error: "raise", or "log": an error of a save is logged on every
+    rank, the hook is not called, and training goes on; errors of options and of `validate` are always raised.
+    run_args: a dict of the run's arguments by Megatron's names, as far as they are JSON: what of them belongs into config.json (`moe_aux_loss_coeff`)
+    is taken from here and not from the reference.
+    family, rules, keep_dtype, local_layers, grouped_experts, vocab_divisor, padded_vocab, set, allow, threads: as of crossdock.load_plan.
+    """
+
+    def __init__(
+        self, dst=None, reference=None, layout=None, rank=0, *, dtype="keep", fp8=None, shard_size="5GB", mtp="keep", comm=None, mode="sync",
+        memory="512MiB", threads=0, post_hook=None, args=None, on_error="raise", overwrite=False, save=None, family=None, rules=None, keep_dtype=(),
+        local_layers=False, grouped_experts=True, vocab_divisor=None, padded_vocab=None, set=None, run_args=None, allow=(),
+    ):  # fmt: skip
+        _one_of("dtype", dtype, ("keep", "bf16", "fp16", "fp32", "fp8"))
+        options = options_of_run(
+            reference, layout, rank, mode=mode, on_error=on_error, memory=memory, threads=threads, family=family, rules=rules, local_layers=local_layers,
+            grouped_experts=grouped_experts, vocab_divisor=vocab_divisor, padded_vocab=padded_vocab, set=set, run_args=run_args, mtp=mtp, allow=allow,
+        )  # fmt: skip
+        if (dst is None) == (save is None):
+            raise _usage("a save needs dst, or save for `release_hf_weights` in it, and not both")
+        options.dst = os.fsdecode(dst) if dst is not None else os.path.join(os.fsdecode(save), "release_hf_weights").replace("{", "{{").replace("}", "}}")
+        options.overwrite = overwrite or dst is None
+        options.fp8 = _fp8(dtype, fp8)
+        options.dtype = None if dtype in ("keep", "fp8") else dtype
+        options.max_shard_bytes, options.keep_dtype = _size(shard_size), list(keep_dtype)
+        leads = comm is None or comm.rank == 0
+        self._hook = Hook(post_hook) if post_hook is not None and leads else None   # other ranks never call it, and need not have it
+        super().__init__(options, comm, on_error)
+        self._args, self._dtype = args, dtype
+        self._told = None      # the thread of the last hook; each waits for the one before
+        self._flushed = True   # no hook has been called since the last flush
+
+    def save(self, step, tensors, *, final=False, progress=None):
+        """Saves; returns a Job. Collective.
+
+        step: int. tensors: a dict, name -> tensor, or an iterable of such pairs: all that this rank holds (torch, numpy, DLPack, the buffer
+        protocol), row-major in the CPU's memory; `_extra_state` items are left out. They may change when save has returned. An exception
+        while they are handed over is raised here, and as an error on all other ranks. An earlier save is waited for, not its hook; if it failed and
+        nobody has waited for its job, that is logged.
+        final: also waits for the end, and calls the hook's `flush`. progress: as in `crossdock.convert`, where mode is "sync".
+        """
+        return self._save(step, tensors, final, progress)
+
+    def _after(self, core, step):
+        if self._hook is None:
+            return Job(core, step)
+        self._flushed = False
+        if not self._snapshot:
+            self._tell(core, None)
+            return Job(core, step)
+        # Hooks are called in the order of the saves; a save never waits for a hook, for which the other ranks would wait too.
+        self._told = threading.Thread(target=self._tell, args=(core, self._told), name="crossdock-hook", daemon=True)
+        self._told.start()
+        return Job(core, step, self._told)
+
+    def _tell(self, core, before):
+        if before is not None:
+            before.join()
+        try:
+            report = ExportReport(*core.wait(-1.0))
+        except Error:
+            return   # the job tells it
+        dtype = _written_dtype(report.path) if self._dtype == "keep" else self._dtype
+        self._hook(self._args, report.path, report.step, dtype=dtype, is_lora=False)
 
 
 def _written_dtype(path):

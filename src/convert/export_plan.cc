@@ -13,6 +13,7 @@
 #include "convert/planned_shards.h"
 #include "dialects/hf/mtp.h"
 #include "dialects/mcore/common_state.h"
+#include "dialects/mcore/global_view.h"
 #include "dialects/mcore/legacy_names.h"
 #include "formats/live/live.h"
 #include "formats/placed_reader.h"
@@ -61,6 +62,21 @@ ConvertOptions OutOfRun(const ExportOptions& options) {
   return out;
 }
 
+/// The run into a torch_dist iteration of its own layout. Its number is a save's, which renames nothing within.
+ConvertOptions IntoMegatron(const ExportOptions& options) {
+  ConvertOptions out;
+  out.source = kLiveRoot;
+  out.target = options.dst;
+  out.to = "megatron";
+  out.layout = options.layout;
+  out.layout.given = true;
+  out.iteration = 0;
+  out.allow = options.allow;
+  out.memory = options.memory;
+  out.threads = options.threads;
+  return out;
+}
+
 /// The arguments in every rank's file are the run's, where it says them.
 Status TakeArguments(const ExportOptions& options, Catalog* catalog) {
   std::vector<std::pair<std::string, Value>> given;
@@ -80,7 +96,7 @@ Status TakeArguments(const ExportOptions& options, Catalog* catalog) {
   return OkStatus();
 }
 
-/// What all ranks together hold, as the reader of legacy files would find it.
+/// The parameters that all ranks together hold, as the reader of legacy files would find them; not placed.
 Result<Catalog> CatalogOfRun(io::Storage& storage, const ExportOptions& options, const ExportTypes& types) {
   const ConvertOptions conversion = IntoRun(options);
   const SourceRequest request = RequestOf(conversion);
@@ -103,6 +119,10 @@ Result<Catalog> CatalogOfRun(io::Storage& storage, const ExportOptions& options,
     const auto type = types.find(entry.name);
     if (type != types.end()) entry.dtype = type->second;
   }
+  return catalog;
+}
+
+Result<Catalog> PlaceRun(Catalog catalog) {
   CROSSDOCK_ASSIGN_OR_RETURN(catalog, formats::live::PlaceBuffers(std::move(catalog)));
   catalog.format = "mp_rank";  // what its names and objects mean
   catalog.root = kLiveRoot;
@@ -111,81 +131,149 @@ Result<Catalog> CatalogOfRun(io::Storage& storage, const ExportOptions& options,
 
 std::string DirectoryOf(const Entry& entry) { return entry.name.substr(0, entry.name.find('/')); }
 
-/// Who feeds each entry. Of ranks that hold the same, those with less to do.
-Result<std::vector<int>> OwnersOf(const Catalog& catalog, std::int32_t border, const std::set<std::int32_t>& used, const std::vector<std::string>& directories) {
-  std::map<std::string, std::vector<int>> holders;
-  for (std::size_t rank = 0; rank < directories.size(); ++rank) holders[directories[rank]].push_back(static_cast<int>(rank));
-  std::vector<std::int64_t> load(directories.size(), 0);
-  std::vector<int> owners(catalog.entries.size(), plan::kAnyRank);
-  for (const std::int32_t index : used) {
-    if (index >= border) continue;  // the reference's own: every rank can read it
-    const Entry& entry = catalog.entries[static_cast<std::size_t>(index)];
-    const auto holding = holders.find(DirectoryOf(entry));
-    if (holding == holders.end()) {
-      return MakeError(ErrorCode::kUsage, "no rank holds a tensor that is needed")
-          .WithTensor(entry.name)
-          .WithExpected(fmt::format("a rank in the place of `{}`", DirectoryOf(entry)))
-          .WithFound(fmt::format("{} ranks in other places", directories.size()))
-          .WithHint("the layout must be that of the run, and each rank's place its own");
-    }
-    const auto lightest = std::ranges::min_element(holding->second, {}, [&](int rank) { return load[static_cast<std::size_t>(rank)]; });
-    owners[static_cast<std::size_t>(index)] = *lightest;
-    for (const Chunk& chunk : entry.chunks) load[static_cast<std::size_t>(*lightest)] += chunk.bytes.length;
+/// Who feeds each chunk. Of ranks that hold the same, those with less to do.
+class Owners {
+ public:
+  Owners(const Catalog& catalog, std::int32_t border, const RunStates& states, const std::vector<RankHolds>& ranks)
+      : catalog_(catalog), border_(border), states_(states), load_(ranks.size(), 0), ranks_(ranks.size()), owners_(catalog.entries.size()) {
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) by_directory_[ranks[rank].directory].push_back(static_cast<int>(rank));
   }
-  return owners;
+
+  Status Choose(const std::set<std::int32_t>& used) {
+    for (const std::int32_t index : used) {
+      if (index >= border_) continue;  // the reference's own: every rank can read it
+      const Entry& entry = catalog_.entries[static_cast<std::size_t>(index)];
+      for (std::size_t chunk = 0; chunk < entry.chunks.size(); ++chunk) {
+        const LivePart part{index, static_cast<std::int32_t>(chunk)};
+        const std::vector<int>* holders = HoldersOf(part, entry);
+        if (holders == nullptr) {
+          return MakeError(ErrorCode::kUsage, "no rank holds a tensor that is needed")
+              .WithTensor(entry.name)
+              .WithExpected(fmt::format("a rank in the place of `{}`", DirectoryOf(entry)))
+              .WithFound(fmt::format("{} ranks in other places", ranks_))
+              .WithHint("the layout must be that of the run, and each rank's place its own");
+        }
+        const int lightest = *std::ranges::min_element(*holders, {}, [&](int rank) { return load_[static_cast<std::size_t>(rank)]; });
+        owners_[static_cast<std::size_t>(index)].push_back(lightest);
+        load_[static_cast<std::size_t>(lightest)] += entry.chunks[chunk].bytes.length;
+      }
+    }
+    return OkStatus();
+  }
+
+  [[nodiscard]] int Of(std::int32_t entry, std::int32_t chunk) const {
+    const std::vector<int>& of = owners_[static_cast<std::size_t>(entry)];
+    return of.empty() ? plan::kAnyRank : of[static_cast<std::size_t>(chunk)];
+  }
+
+ private:
+  [[nodiscard]] const std::vector<int>* HoldersOf(const LivePart& part, const Entry& entry) const {
+    if (const auto state = states_.holders.find(part); state != states_.holders.end()) return &state->second;
+    const auto holding = by_directory_.find(DirectoryOf(entry));
+    return holding == by_directory_.end() ? nullptr : &holding->second;
+  }
+
+  const Catalog& catalog_;
+  const std::int32_t border_;
+  const RunStates& states_;
+  std::vector<std::int64_t> load_;
+  const std::size_t ranks_;
+  std::map<std::string, std::vector<int>> by_directory_;
+  std::vector<std::vector<int>> owners_;  ///< by entry, then chunk; empty: none is needed
+};
+
+/// The run as a source of what is written.
+Status ReadRun(io::Storage& storage, const ExportOptions& options, Source* source) {
+  if (!SavesMegatron(options)) {
+    CROSSDOCK_ASSIGN_OR_RETURN(source->reference, ReadTemplate(storage, options.reference));
+    return ReadSourceHub(RequestOf(OutOfRun(options)), source);
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(source->view, dialects::mcore::MakeGlobalView(source->reader->catalog(), {}));
+  return SeeStates(source->reader->catalog(), options.distributed_optimizer ? dialects::mcore::OptimizerForm::kDistributed : dialects::mcore::OptimizerForm::kPlain,
+                   &*source->view);
 }
 
 }  // namespace
 
-std::string ExportDirectory(const ExportOptions& options) {
+bool SavesMegatron(const ExportOptions& options) { return options.to == "megatron"; }
+
+RankHolds HeldHere(const ExportOptions& options) {
   const RankPlace& at = options.place;
-  return dialects::mcore::RankDirName(at.tensor, at.stage, options.layout.pp, at.expert, options.layout.ep);
+  return {dialects::mcore::RankDirName(at.tensor, at.stage, options.layout.pp, at.expert, options.layout.ep), options.states};
 }
 
-Result<std::unique_ptr<ExportPlan>> MakeExportPlan(io::Storage& storage, const ExportOptions& options, const std::vector<std::string>& directories,
+std::string PackHolds(const RankHolds& holds) {
+  std::string text = holds.directory;
+  for (const std::string& name : holds.states) text += "\n" + name;
+  return text;
+}
+
+RankHolds UnpackHolds(const std::string& text) {
+  RankHolds out;
+  std::size_t end = text.find('\n');
+  out.directory = text.substr(0, end);
+  while (end != std::string::npos) {
+    const std::size_t begin = end + 1;
+    end = text.find('\n', begin);
+    out.states.push_back(text.substr(begin, end == std::string::npos ? end : end - begin));
+  }
+  return out;
+}
+
+Result<std::unique_ptr<ExportPlan>> MakeExportPlan(io::Storage& storage, const ExportOptions& options, const std::vector<RankHolds>& ranks,
                                                    int rank, const ExportTypes& types) {
   auto out = std::make_unique<ExportPlan>();
   CROSSDOCK_ASSIGN_OR_RETURN(Catalog run, CatalogOfRun(storage, options, types));
+  std::vector<std::string> directories;
+  std::vector<std::vector<std::string>> names;
+  for (const RankHolds& holds : ranks) {
+    directories.push_back(holds.directory);
+    names.push_back(holds.states);
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const RunStates states, AddStates(names, directories, &run));
+  CROSSDOCK_ASSIGN_OR_RETURN(run, PlaceRun(std::move(run)));
   const auto border = static_cast<std::int32_t>(run.entries.size());
-  const ConvertOptions conversion = OutOfRun(options);
-  const SourceRequest request = RequestOf(conversion);
   Source& source = out->source;
   source.label = "the run";
   source.storage = &storage;
   source.found.kind = formats::Kind::kMegatronLegacy;
   source.found.path = kLiveRoot;
   source.reader = std::make_unique<formats::PlacedReader>(std::move(run), "buffers of a running trainer");
-  CROSSDOCK_ASSIGN_OR_RETURN(source.reference, ReadTemplate(storage, options.reference));
-  CROSSDOCK_RETURN_IF_ERROR(ReadSourceHub(request, &source));
-  CROSSDOCK_ASSIGN_OR_RETURN(out->target, PlaceTarget(source, conversion));
+  CROSSDOCK_RETURN_IF_ERROR(ReadRun(storage, options, &source));
+  CROSSDOCK_ASSIGN_OR_RETURN(out->target, PlaceTarget(source, SavesMegatron(options) ? IntoMegatron(options) : OutOfRun(options)));
 
   const Catalog& catalog = source.reader->catalog();
   std::set<std::int32_t> used;
   for (const expr::Expr& expr : out->target.exprs) {
     for (const int leaf : expr::LeafOrdinals(expr)) used.insert(leaf);
   }
-  CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<int> owners, OwnersOf(catalog, border, used, directories));
-  const plan::OwnerOf owner = [&owners](std::int32_t entry, std::int32_t /*chunk*/) { return owners[static_cast<std::size_t>(entry)]; };
+  Owners owners(catalog, border, states, ranks);
+  CROSSDOCK_RETURN_IF_ERROR(owners.Choose(used));
+  const plan::OwnerOf owner = [&owners](std::int32_t entry, std::int32_t chunk) { return owners.Of(entry, chunk); };
   plan::PlanOptions planning;
   planning.memory = options.memory;
   planning.threads = out->target.threads;
+  planning.contiguous_outputs = out->target.placement.wants_crc32;
   CROSSDOCK_ASSIGN_OR_RETURN(out->share, plan::MakeShareOfSource(catalog, out->target.placement.catalog, out->target.exprs, owner,
-                                                                 {rank, static_cast<int>(directories.size())}, planning));
-  const std::string& directory = directories[static_cast<std::size_t>(rank)];
+                                                                 {rank, static_cast<int>(ranks.size())}, planning));
+  const RankHolds& own = ranks[static_cast<std::size_t>(rank)];
+  out->mine = states.parts[static_cast<std::size_t>(rank)];
   for (std::int32_t index = 0; index < border; ++index) {
     const Entry& entry = catalog.entries[static_cast<std::size_t>(index)];
     const std::optional<std::string> name = LiveName(entry.name);
-    if (!name || DirectoryOf(entry) != directory) continue;
-    out->mine[*name] = index;
-    if (used.contains(index)) out->wanted.insert(index);
+    if (name && DirectoryOf(entry) == own.directory) out->mine[*name] = {index, 0};
+  }
+  for (const auto& [name, part] : out->mine) {
+    if (used.contains(part.entry)) out->wanted.insert(part);
   }
   for (const plan::Task& task : out->share.plan.tasks) {
     for (const plan::Read& read : task.reads) {
-      if (read.entry < border) out->fed.insert(read.entry);
+      if (read.entry < border) out->fed.insert({read.entry, read.chunk});
     }
   }
   // The expressions have led to the tasks.
   source.hub.tensors.clear();
+  source.view.reset();
   out->target.exprs.clear();
   return out;
 }

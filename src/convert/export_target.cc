@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "convert/replaced.h"
-#include "crossdock/live_save.h"
 #include "formats/recognise.h"
 #include "formats/registry.h"
 
@@ -17,12 +16,21 @@ namespace convert {
 
 constexpr const char* kIteration = "iter_";
 
-Status CheckReplaces(io::Storage& storage, const std::string& path) {
-  CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> kind, WhatIsReplaced(storage, path));
-  if (kind && *kind != formats::KindName(formats::Kind::kHf)) {
-    return MakeError(ErrorCode::kUsage, "a save replaces an earlier Hugging Face directory, and what lies at the target is none").WithPath(path)
-        .WithExpected("nothing, or a `hf` checkpoint").WithFound(fmt::format("a `{}` checkpoint", *kind)).WithHint("save to another directory than the run's own checkpoints");
+Result<std::string> SavePath(const ExportOptions& options, std::int64_t step) {
+  if (options.to != formats::KindName(formats::Kind::kMegatron)) return ExportPath(options.dst, options.overwrite, step);
+  if (step >= 0) return io::JoinPath(options.dst, fmt::format("iter_{:07d}", step));
+  return MakeError(ErrorCode::kUsage, "an iteration has no negative number").WithFound(fmt::format("{}", step));
+}
+
+Status CheckReplaces(io::Storage& storage, const std::string& path, formats::Kind kind) {
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> there, WhatIsReplaced(storage, path));
+  if (there && *there != formats::KindName(kind)) {
+    const bool hf = kind == formats::Kind::kHf;
+    return MakeError(ErrorCode::kUsage, fmt::format("a save replaces an earlier {}, and what lies at the target is none", hf ? "Hugging Face directory" : "iteration of its kind")).WithPath(path)
+        .WithExpected(fmt::format("nothing, or a `{}` checkpoint", formats::KindName(kind))).WithFound(fmt::format("a `{}` checkpoint", *there))
+        .WithHint(hf ? "save to another directory than the run's own checkpoints" : "save to the root of the run, or to a new one");
   }
+  if (kind != formats::Kind::kHf) return OkStatus();
   const std::string parent = io::ParentPath(io::AbsolutePath(path));
   if (!io::BaseName(io::AbsolutePath(path)).starts_with(kIteration) || !io::Exists(storage, parent)) return OkStatus();
   CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<io::DirEntry> entries, storage.List(parent));

@@ -64,6 +64,18 @@ PieceSum ChunkSums::Join(std::vector<Piece> pieces) const {
   return whole;
 }
 
+std::vector<LoosePiece> ChunkSums::Loose() const {
+  std::vector<LoosePiece> out;
+  for (std::size_t entry = 0; entry + 1 < first_.size(); ++entry) {
+    for (std::size_t i = first_[entry]; i < first_[entry + 1]; ++i) {
+      for (const Piece& piece : states_[i].pieces) {
+        out.push_back({static_cast<std::int32_t>(entry), static_cast<std::int32_t>(i - first_[entry]), piece.offset, piece.length, piece.sum.crc32});
+      }
+    }
+  }
+  return out;
+}
+
 std::vector<Digest> ChunkSums::EntryDigests() const {
   std::vector<Digest> digests;
   if (!kinds_.digest) return digests;

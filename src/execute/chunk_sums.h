@@ -20,6 +20,13 @@ struct PieceSum {
   bool operator==(const PieceSum&) const = default;
 };
 
+/// A piece of a chunk of which other processes write the rest.
+struct LoosePiece {
+  std::int32_t entry = 0, chunk = 0;
+  std::int64_t offset = 0, length = 0;  ///< bytes within the chunk
+  std::uint32_t crc32 = 0;
+};
+
 /// Which checksums a run computes.
 struct SumKinds {
   bool crc32 = false;
@@ -38,6 +45,8 @@ class ChunkSums {
   /// The piece at `offset` of a chunk is written. The chunk's CRC-32 when it was the last one.
   [[nodiscard]] std::optional<std::uint32_t> Add(std::int32_t entry, std::int32_t chunk, std::int64_t offset,
                                                  std::int64_t length, const PieceSum& sum);
+  /// What was added of chunks that are not complete.
+  [[nodiscard]] std::vector<LoosePiece> Loose() const;
   /// A digest a target entry, over its chunks in order. REQUIRES: every piece was added.
   [[nodiscard]] std::vector<Digest> EntryDigests() const;
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -228,6 +229,7 @@ Result<ExecuteReport> Execution::Run() {
   report_.peak_buffer_bytes = buffers_.peak_bytes() + workers_ * places_.largest_task();
   report_.overflows = overflows_.load();
   report_.nonfinite = nonfinite_.load();
+  report_.loose = sums_.Loose();
   report_.digests = sums_.EntryDigests();
   return std::move(report_);
 }
@@ -498,6 +500,32 @@ Status CreateFiles(io::Storage& storage, const std::string& staging_dir, const f
   TargetFiles files(storage, staging_dir, placement.catalog);
   CROSSDOCK_RETURN_IF_ERROR(files.Create());
   CROSSDOCK_RETURN_IF_ERROR(files.WriteFrames(placement.frames));
+  return files.SyncAll();
+}
+
+Status SealLoose(io::Storage& storage, const std::string& staging_dir, const formats::Placement& placement,
+                 const formats::CheckpointWriter& writer, std::vector<LoosePiece> pieces) {
+  const Catalog& catalog = placement.catalog;
+  std::ranges::sort(pieces, {}, [](const LoosePiece& p) { return std::tuple(p.entry, p.chunk, p.offset); });
+  TargetFiles files(storage, staging_dir, catalog);
+  for (std::size_t at = 0; at < pieces.size();) {
+    const LoosePiece& first = pieces[at];
+    const bool known = first.entry >= 0 && static_cast<std::size_t>(first.entry) < catalog.entries.size() && first.chunk >= 0 &&
+                       static_cast<std::size_t>(first.chunk) < EntryOf(catalog, first.entry).chunks.size();
+    std::int64_t end = 0;
+    std::uint32_t crc = 0;
+    for (; at < pieces.size() && pieces[at].entry == first.entry && pieces[at].chunk == first.chunk && pieces[at].offset == end; ++at) {
+      crc = end == 0 ? pieces[at].crc32 : Crc32Combine(crc, pieces[at].crc32, pieces[at].length);
+      end += pieces[at].length;
+    }
+    const std::int64_t size = known ? EntryOf(catalog, first.entry).chunks[static_cast<std::size_t>(first.chunk)].bytes.length : -1;
+    if (end != size || end == 0) {
+      return MakeError(ErrorCode::kIo, "what the processes wrote does not make up a part of a tensor").WithPath(staging_dir)
+          .WithTensor(known ? EntryOf(catalog, first.entry).name : "").WithExpected(fmt::format("{} bytes", size)).WithFound(fmt::format("{} in a row", end));
+    }
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<formats::Frame> frames, writer.Seal(catalog, first.entry, first.chunk, crc));
+    CROSSDOCK_RETURN_IF_ERROR(files.WriteFrames(frames));
+  }
   return files.SyncAll();
 }
 

@@ -17,6 +17,7 @@
 
 #include "base/hash.h"
 #include "crossdock/result.h"
+#include "execute/chunk_sums.h"
 #include "formats/format.h"
 #include "io/storage.h"
 #include "plan/plan.h"
@@ -62,6 +63,7 @@ struct ExecuteReport {
   std::vector<std::string> notices;    ///< e.g. that a journal could not be used and the run started over
   std::vector<EncodedChunk> encoded;   ///< where encoded chunks lie; empty where none are
   std::vector<std::int64_t> file_ends; ///< the size of each target file; empty where no chunks are encoded
+  std::vector<LoosePiece> loose;       ///< of chunks with a CRC-32 that other processes write parts of: they are not sealed yet
   std::vector<Digest> digests;         ///< a target entry each; over the row-major bytes of its chunks in order
 };
 
@@ -85,6 +87,10 @@ struct ExecuteReport {
 /// Where several processes write into one staging directory: one makes all files at their full size, with their frames, durable.
 /// The others then Execute their shares `into_existing`.
 [[nodiscard]] Status CreateFiles(io::Storage& storage, const std::string& staging_dir, const formats::Placement& placement);
+
+/// Seals and syncs the chunks that several processes wrote, from the pieces of all of them. kIo for pieces that do not make up whole chunks.
+[[nodiscard]] Status SealLoose(io::Storage& storage, const std::string& staging_dir, const formats::Placement& placement,
+                               const formats::CheckpointWriter& writer, std::vector<LoosePiece> pieces);
 
 /// Of a share with parts that are quantized: the largest value that they have of each of `count` blocks, 0 of none. Only reads.
 [[nodiscard]] Result<std::vector<float>> Measure(const plan::Plan& plan, io::Storage& source_storage, const formats::CheckpointReader& source,

@@ -189,11 +189,38 @@ std::vector<Box> WithinChunks(const Entry& entry, const std::vector<Box>& boxes)
   return out;
 }
 
+/// A box within a chunk, cut so that the elements of each part lie in a row in that chunk.
+void AddContiguous(const Chunk& chunk, const Box& box, std::vector<Box>* out) {
+  std::size_t last = box.rank();  // the innermost axis that is not whole
+  while (last > 0 && box.sizes[last - 1] == chunk.box.sizes[last - 1]) --last;
+  for (std::size_t axis = 0; axis + 1 < last; ++axis) {
+    if (box.sizes[axis] == 1) continue;
+    for (std::int64_t i = 0; i < box.sizes[axis]; ++i) {
+      Box one = box;
+      one.offsets[axis] += i;
+      one.sizes[axis] = 1;
+      AddContiguous(chunk, one, out);
+    }
+    return;
+  }
+  out->push_back(box);
+}
+
+/// Of a tensor whose chunks have a CRC-32: parts of which the order in the chunk is known.
+std::vector<Box> InRows(const Entry& entry, const std::vector<Box>& boxes) {
+  std::vector<Box> out;
+  for (const Chunk& chunk : entry.chunks) {
+    for (const Box& box : boxes) {
+      if (const auto common = Intersect(chunk.box, box)) AddContiguous(chunk, *common, &out);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<Share> MakeShareOfSource(const Catalog& source, const Catalog& target, std::span<const expr::Expr> exprs, const OwnerOf& owner,
                                 const Ranks& ranks, const PlanOptions& options) {
-  CROSSDOCK_CHECK(!options.contiguous_outputs);
   CROSSDOCK_RETURN_IF_ERROR(CheckInputs(source, target, exprs));
   CROSSDOCK_ASSIGN_OR_RETURN(std::vector<Job> jobs, MakeJobs(target, exprs));
   Divider divider(source, target, owner, ranks);
@@ -208,7 +235,9 @@ Result<Share> MakeShareOfSource(const Catalog& source, const Catalog& target, st
     }
     const auto at = fed.boxes.find(ranks.rank);
     if (!job.is_pair()) {
-      if (at != fed.boxes.end()) mine.push_back({std::move(job), false, false, std::move(at->second)});
+      if (at == fed.boxes.end()) continue;
+      std::vector<Box> boxes = options.contiguous_outputs ? InRows(EntryAt(target, job.entry), at->second) : std::move(at->second);
+      mine.push_back({std::move(job), false, false, std::move(boxes)});
       continue;
     }
     if (WholeBlocks(job, fed)) {

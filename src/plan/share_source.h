@@ -7,6 +7,7 @@
 /// scales. Where blocks are cut the share has parts (plan.h, QuantizePart): the ranks tell each other the largest value that each
 /// has of every block, `amaxes` floats in the same order for all; each then quantizes its own elements, and the lowest rank that feeds
 /// the tensor writes the scales. The largest of the largest is exact, so the bytes stay the same.
+/// With contiguous_outputs the parts that ranks write of one chunk each lie in a row in it, so that their CRC-32 can be joined.
 /// Cost: a tensor that is cut by columns is written in one piece a row by each rank (docs/performance.md).
 /// Threads: pure.
 #pragma once
@@ -34,8 +35,8 @@ struct Share {
   std::int64_t amaxes = 0;    ///< the same for all ranks; 0: nothing is quantized in parts
 };
 
-/// Errors: those of MakePlan; kUnsupported for a tensor that is dequantized of chunks of several ranks. REQUIRES: no CRC-32 is wanted of
-/// the target's chunks, and none is encoded.
+/// Errors: those of MakePlan; kUnsupported for a tensor that is dequantized of chunks of several ranks. REQUIRES: no chunk of the target is
+/// encoded, and of a pair no CRC-32 is wanted.
 [[nodiscard]] Result<Share> MakeShareOfSource(const Catalog& source, const Catalog& target, std::span<const expr::Expr> exprs,
                                               const OwnerOf& owner, const Ranks& ranks, const PlanOptions& options);
 

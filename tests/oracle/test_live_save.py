@@ -83,3 +83,84 @@ def test_online_is_offline_byte_by_byte(workshop, case, layout, ways, tmp_path):
     dtype = {"bf16": "bf16", "fp32": "fp32"}
     assert results[0] == [(str(tmp_path / way / f"{step:03d}"), step, dtype.get(way, "fp8")) for way in ways for step in (1, 3)]
     assert not any(results[1:])
+
+
+# --- the run itself ---------------------------------------------------------------------------------------------------
+def run_rank(rank, root, reference, config, parameters, layout, distributed, dtype, mode):
+    """Three steps, a save, one more step; a second model loads what was saved, as training does, and makes that step too."""
+    import crossdock.megatron
+    import mcore_train
+    from megatron.core.num_microbatches_calculator import init_num_microbatches_calculator
+    env.initialize(layout)
+    init_num_microbatches_calculator(rank, None, 24, 4, layout.dp)
+    args = env.training_args(config, layout, root / "run", dtype, 3, use_distributed_optimizer=distributed, no_load_rng=False)
+    env.use_args(args)
+
+    def build():
+        model = env.build_model(config, layout, dtype)
+        return model, *env.build_optimizer(model, layout, dtype, distributed=distributed)
+
+    def clone():
+        return {name: tensor.clone() for name, tensor in crossdock.megatron.run_state(model, optimizer).items()}
+
+    model, wrapped, optimizer, scheduler = build()
+    fill_model(model, config, parameters, layout, pad=0.0)
+    optimizer.reload_model_params()
+    saver = crossdock.megatron.checkpointer(model, optimizer, root / "run", reference, threads=1, mode=mode)
+    saver.validate()
+    common = crossdock.megatron.common_state
+    saver.save(0, crossdock.megatron.run_state(model, optimizer), common=common(0, optimizer, scheduler) if rank == 0 else b"")
+    mcore_train.take_steps(model, optimizer, config, parameters, layout, range(1, 4))
+    scheduler.step(3 * 8)
+    expected = clone()
+    saver.save(3, crossdock.megatron.run_state(model, optimizer), final=mode == "sync",
+               common=common(3, optimizer, scheduler, num_floating_point_operations_so_far=77) if rank == 0 else b"")
+    mcore_train.take_steps(model, optimizer, config, parameters, layout, [4])
+    further = clone()
+    saver.flush()
+    if distributed and dtype == torch.bfloat16 and layout.ep == 1:
+        model, wrapped, optimizer, scheduler = build()   # for the offline tool, of the same state
+        _load(args, wrapped, optimizer, scheduler)
+        legacy = {"ckpt_format": "torch", "use_dist_ckpt": False, "dist_ckpt_optim_fully_reshardable": False}
+        env.use_args(env.training_args(config, layout, root / "legacy", dtype, 3, use_distributed_optimizer=True, **legacy))
+        env.training_checkpointing.save_checkpoint(3, [wrapped], optimizer, scheduler, 77)
+        env.use_args(args)
+    model, wrapped, optimizer, scheduler = build()
+    assert _load(args, wrapped, optimizer, scheduler) == (3, 77) and scheduler.num_steps == 24
+    problems = _differing(expected, clone())
+    mcore_train.take_steps(model, optimizer, config, parameters, layout, [4])
+    return problems + [f"after the next step: {name}" for name in _differing(further, clone())], len(expected)
+
+
+def _load(args, wrapped, optimizer, scheduler):
+    args.consumed_train_samples = args.skipped_train_samples = args.consumed_valid_samples = 0   # those of the checkpoint are taken
+    return env.training_checkpointing.load_checkpoint([wrapped], optimizer, scheduler)
+
+
+def _differing(expected, found):
+    """Names of tensors that are not bit for bit the same."""
+    return sorted(expected.keys() ^ found.keys()) + [name for name in expected.keys() & found.keys() if not torch.equal(expected[name].reshape(-1).view(torch.uint8), found[name].reshape(-1).view(torch.uint8))]
+
+
+RUNS = [
+    ("qwen3", env.Layout(tp=2, pp=2), False, torch.bfloat16, "snapshot"),
+    ("qwen3", env.Layout(tp=2, dp=3), True, torch.bfloat16, "snapshot"),
+    ("qwen3", env.Layout(pp=2), False, torch.float32, "sync"),
+    ("qwen3_moe", env.Layout(tp=2, dp=2, ep=2, etp=1), True, torch.bfloat16, "sync"),
+    ("qwen3_moe", env.Layout(dp=2, ep=2), False, torch.bfloat16, "sync"),
+]
+
+
+@pytest.mark.parametrize("case,layout,distributed,dtype,mode", RUNS, ids=[f"{case}-{layout}-{'distributed' if distributed else dtype}" for case, layout, distributed, dtype, _ in RUNS])
+def test_a_run_that_saved_itself_goes_on_as_if_nothing_had_been(workshop, case, layout, distributed, dtype, mode, tmp_path):
+    reference, _, _ = workshop.hf(case)
+    config, parameters = models.parameters(case)
+    for rank, (problems, count) in enumerate(env.run_ranks(layout.world, run_rank, tmp_path, reference, config, parameters, layout, distributed, dtype, mode)):
+        assert not problems, f"{case} {layout}, rank {rank}: {problems[:6]}"
+        assert count
+    assert (tmp_path / "run" / "latest_checkpointed_iteration.txt").read_text() == "3"
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["iter_0000000", "iter_0000003", "latest_checkpointed_iteration.txt"]
+    if (tmp_path / "legacy").exists():
+        tool.run("convert", tmp_path / "legacy", tmp_path / "offline", "--to", "megatron", "--tp", layout.tp, "--pp", layout.pp)
+        online, offline = tree(tmp_path / "run" / "iter_0000003"), tree(tmp_path / "offline" / "iter_0000003")
+        assert online.keys() == offline.keys() and [name for name in online if online[name] != offline[name]] == ["common.pt"]

@@ -14,6 +14,7 @@
 #include "convert/live_names.h"
 #include "convert/source.h"
 #include "crossdock/convert.h"
+#include "dialects/mcore/legacy_optimizer.h"
 #include "family/bind.h"
 #include "family/detect.h"
 #include "formats/registry.h"
@@ -76,6 +77,7 @@ void ExpectSameTree(const std::string& dir, const std::string& expected) {
 /// The tensors of one rank as a running model holds them.
 struct RunningRank {
   RankPlace place;
+  std::vector<std::string> states;
   std::vector<std::string> memory;
   std::vector<LiveBuffer> buffers;
 };
@@ -131,12 +133,17 @@ class LiveSaveTest : public ::testing::Test {
 
   /// The run's own checkpoint, and what its ranks hold.
   void StartRun(const LayoutOptions& layout, int world, std::vector<std::pair<std::string, std::string>> set_args = {}, const char* mtp = "keep") {
+    StartRunFrom(ref_, layout, world, std::move(set_args), mtp);
+  }
+
+  /// Of a source with the optimizer's state its ranks hold that too: the copies of the model divide it.
+  void StartRunFrom(const std::string& source, const LayoutOptions& layout, int world, std::vector<std::pair<std::string, std::string>> set_args, const char* mtp = "keep") {
     layout_ = layout;
     layout_.given = true;
     tree_ = dir_ + "/tree";
     fs::remove_all(tree_);
     ConvertOptions options;
-    options.source = ref_;
+    options.source = source;
     options.target = tree_;
     options.to = "megatron-legacy";
     options.layout = layout_;
@@ -159,15 +166,50 @@ class LiveSaveTest : public ::testing::Test {
       for (const Entry& entry : catalog.entries) {
         const auto name = convert::LiveName(entry.name);
         if (!name || !entry.name.starts_with(directory + "/")) continue;
-        std::string bytes;
-        for (const Chunk& chunk : entry.chunks) {
-          bytes += Slurp(io::JoinPath(catalog.root, catalog.files[static_cast<std::size_t>(chunk.file)].path)).substr(static_cast<std::size_t>(chunk.bytes.offset), static_cast<std::size_t>(chunk.bytes.length));
-        }
-        mine.memory.push_back(std::move(bytes));
+        mine.memory.push_back(BytesOf(*reader, entry));
         mine.buffers.push_back({*name, nullptr, static_cast<std::int64_t>(mine.memory.back().size()), std::string(DTypeName(entry.dtype)), {entry.shape.begin(), entry.shape.end()}});
       }
+      AddStates(*reader, directory, rank / layout_.tp % (world / layout_.tp / layout_.pp), world / layout_.tp / layout_.pp, &mine);
       for (std::size_t i = 0; i < mine.buffers.size(); ++i) mine.buffers[i].data = mine.memory[i].data();
       ASSERT_FALSE(mine.buffers.empty()) << directory;
+    }
+  }
+
+  static std::string BytesOf(const formats::CheckpointReader& reader, const Entry& entry) {
+    const Catalog& catalog = reader.catalog();
+    std::string bytes;
+    for (std::size_t i = 0; i < entry.chunks.size(); ++i) {
+      const Result<ByteRange> range = reader.Locate(catalog.Find(entry.name), static_cast<std::int32_t>(i));
+      bytes += Slurp(io::JoinPath(catalog.root, catalog.files[static_cast<std::size_t>(entry.chunks[i].file)].path)).substr(static_cast<std::size_t>(range->offset), static_cast<std::size_t>(range->length));
+    }
+    return bytes;
+  }
+
+  /// The file numbers the states; a run calls them by their parameters. Copy `part` of `parts` holds its share of each.
+  static void AddStates(const formats::CheckpointReader& reader, const std::string& directory, int part, int parts, RunningRank* mine) {
+    const Catalog& catalog = reader.catalog();
+    const std::string file = directory + "/model_optim_rng.pt";
+    const Value& object = catalog.objects.at(file);
+    if (object.Find("optimizer") == nullptr) return;
+    std::vector<std::pair<std::string, Shape>> parameters;
+    for (const auto& [name, value] : object.Find("model")->as_dict()->items) {
+      if (const std::int32_t at = catalog.Find(file + "#model/" + *name.as_string()); at >= 0) parameters.emplace_back(*name.as_string(), catalog.entries[static_cast<std::size_t>(at)].shape);
+    }
+    const std::vector<dialects::mcore::OptimizerPlace> places = dialects::mcore::OptimizerPlaces(parameters);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      for (const std::string state : {"param", "exp_avg", "exp_avg_sq"}) {
+        const std::string stored = state == "param" ? "fp32_from_fp16_params/" + std::to_string(places[i].group) + "/" + std::to_string(places[i].index)
+                                                    : "optimizer/state/" + std::to_string(places[i].number) + "/" + state;
+        const std::int32_t at = catalog.Find(file + "#optimizer/" + stored);
+        ASSERT_GE(at, 0) << stored;
+        const Entry& entry = catalog.entries[static_cast<std::size_t>(at)];
+        const std::int64_t count = CheckedCount(entry.shape), begin = count * part / parts, end = count * (part + 1) / parts;
+        std::string name = "optimizer." + state + "." + parameters[i].first;
+        if (parts > 1) name += "[" + std::to_string(begin) + ":" + std::to_string(end) + "]";
+        mine->states.push_back(name);
+        mine->memory.push_back(BytesOf(reader, entry).substr(static_cast<std::size_t>(4 * begin), static_cast<std::size_t>(4 * (end - begin))));
+        mine->buffers.push_back({name, nullptr, 4 * (end - begin), "F32", {end - begin}});
+      }
     }
   }
 
@@ -287,6 +329,84 @@ TEST_F(LiveSaveTest, RunsOfExpertsToo) {
     StartRun(one.layout, one.world);
     for (const auto way : one.ways) SaveAndCompare(way);
   }
+}
+
+/// An iteration of the run itself, the optimizer's state included: also where copies of the model divide that, so that parts of a
+/// tensor come from two ranks.
+TEST_F(LiveSaveTest, IterationsOfTheRunHaveTheBytesOfTheOfflineTool) {
+  ASSERT_THAT(Demo(dir_ + "/demo", {}), IsOk());
+  ref_ = dir_ + "/demo/hf";
+  struct Case { LayoutOptions layout; int world; bool snapshot; };
+  for (const Case& one : std::vector<Case>{{Layout(1, 1), 1, false}, {Layout(2, 2), 4, true}, {Layout(2, 1), 6, false}}) {
+    StartRunFrom(dir_ + "/demo/full-state", one.layout, one.world, {{"use_distributed_optimizer", "False"}});
+    ConvertOptions offline;
+    offline.source = tree_;
+    offline.target = dir_ + "/offline";
+    offline.to = "megatron";
+    offline.layout = layout_;
+    fs::remove_all(offline.target);
+    ASSERT_THAT(Convert(offline, {}), IsOk());
+    const std::string step = Slurp(offline.target + "/latest_checkpointed_iteration.txt");
+    const std::string unit = "/iter_" + std::string(7 - step.size(), '0') + step;
+    const std::string common = Slurp(offline.target + unit + "/common.pt");
+    fs::remove_all(dir_ + "/online");
+    const auto options_of = [&](int rank) {
+      ExportOptions options = Options(rank);
+      options.to = "megatron";
+      options.dst = dir_ + "/online";
+      options.states = ranks_[static_cast<std::size_t>(rank)].states;
+      options.distributed_optimizer = true;
+      options.snapshot = one.snapshot;
+      return options;
+    };
+    OnAllRanks([&](int rank, std::shared_ptr<Comm> comm) {
+      const std::vector<LiveBuffer>& mine = ranks_[static_cast<std::size_t>(rank)].buffers;
+      ASSERT_OK_AND_ASSIGN(const auto exporter, Exporter::Make(options_of(rank), comm));
+      ASSERT_THAT(exporter->Validate(), IsOk());
+      EXPECT_THAT(exporter->Save(std::stoll(step), mine), IsError(ErrorCode::kUsage, HasSubstr("common state")));
+      const auto wrong = exporter->Save(std::stoll(step) + 1, mine, {}, rank == 0 ? common : "");
+      EXPECT_THAT(wrong ? (*wrong)->Wait(60) : Result<ExportReport>(wrong.error()), IsError(ErrorCode::kUsage, HasSubstr("not that of this step")));
+    });
+    EXPECT_EQ(fs::exists(dir_ + "/online/latest_checkpointed_iteration.txt"), false);
+    OnAllRanks([&](int rank, std::shared_ptr<Comm> comm) {
+      ASSERT_OK_AND_ASSIGN(const auto exporter, Exporter::Make(options_of(rank), comm));
+      for (int twice = 0; twice < 2; ++twice) {
+        ASSERT_OK_AND_ASSIGN(const auto job, exporter->Save(std::stoll(step), ranks_[static_cast<std::size_t>(rank)].buffers, {}, rank == 0 ? common : ""));
+        ASSERT_OK_AND_ASSIGN(const ExportReport report, job->Wait(60));
+        EXPECT_EQ(report.path, dir_ + "/online" + unit);
+      }
+    });
+    ExpectSameTree(dir_ + "/online", dir_ + "/offline");
+    // A part that nobody holds is told before anything is written.
+    OnAllRanks([&](int rank, std::shared_ptr<Comm> comm) {
+      ExportOptions options = options_of(rank);
+      if (rank == 0) options.states.pop_back();
+      ASSERT_OK_AND_ASSIGN(const auto exporter, Exporter::Make(options, comm));
+      EXPECT_THAT(exporter->Validate(), Not(IsOk()));
+    });
+  }
+}
+
+/// Weights alone, of any kind of model; without a common state of the trainer's it is the one that a conversion makes.
+TEST_F(LiveSaveTest, IterationsOfWeightsAlone) {
+  WriteReference(kMoe, "BF16", false);
+  StartRun(Layout(2, 2, 2, 2), 8);
+  OnAllRanks([&](int rank, std::shared_ptr<Comm> comm) {
+    ExportOptions options = Options(rank);
+    options.to = "megatron";
+    options.dst = dir_ + "/online";
+    ASSERT_OK_AND_ASSIGN(const auto exporter, Exporter::Make(options, comm));
+    EXPECT_THAT(exporter->Save(12, ranks_[static_cast<std::size_t>(rank)].buffers), IsOk());
+  });
+  EXPECT_EQ(Slurp(dir_ + "/online/latest_checkpointed_iteration.txt"), "12");
+  ConvertOptions offline;
+  offline.source = tree_;
+  offline.target = dir_ + "/offline";
+  offline.to = "megatron";
+  offline.layout = layout_;
+  offline.iteration = 12;
+  ASSERT_THAT(Convert(offline, {}), IsOk());
+  ExpectSameTree(dir_ + "/online", dir_ + "/offline");
 }
 
 /// The tensors' types are what counts, not the reference's.

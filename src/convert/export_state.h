@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file  The optimizer's state in a run: which rank holds which part, as entries of the run's catalog, and as tensors of torch_dist.
+/// Every state is one flat tensor of its parameter's elements, row-major as the rank holds them, in chunks: one where a rank holds all of
+/// it, several where data-parallel ranks divide it (Megatron's distributed optimizer). Ranks that hold the same part are copies.
+/// torch_dist divides a state as its parameter (megatron-core 0.19.2), so it is seen by its parameter's own expression.
+/// Errors: kUsage for names that mean nothing, and where ranks do not fit together; kIncomplete for a part that no rank holds.
+/// Threads: functions are pure.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "convert/live_names.h"
+#include "crossdock/result.h"
+#include "dialects/mcore/global_view.h"
+#include "dialects/mcore/keys.h"
+#include "tensor/catalog.h"
+
+namespace crossdock::convert {
+
+/// A chunk of the run's catalog: what one tensor of a rank is.
+struct LivePart {
+  std::int32_t entry = -1;
+  std::int32_t chunk = 0;
+  auto operator<=>(const LivePart&) const = default;
+};
+
+struct RunStates {
+  std::vector<std::map<std::string, LivePart>> parts;   ///< by rank: its names -> what they are
+  std::map<LivePart, std::vector<int>> holders;         ///< ranks
+};
+
+/// Adds the states to the catalog of a run, whose entries are its parameters, and sorts it. `names`, `directories`: by rank.
+[[nodiscard]] Result<RunStates> AddStates(const std::vector<std::vector<std::string>>& names, const std::vector<std::string>& directories, Catalog* run);
+
+/// Adds to a view of the run's parameters the states under torch_dist's keys. REQUIRES: `view` was made of `run`, states included.
+[[nodiscard]] Status SeeStates(const Catalog& run, dialects::mcore::OptimizerForm form, dialects::mcore::GlobalView* view);
+
+}  // namespace crossdock::convert
