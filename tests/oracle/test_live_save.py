@@ -164,3 +164,30 @@ def test_a_run_that_saved_itself_goes_on_as_if_nothing_had_been(workshop, case, 
         tool.run("convert", tmp_path / "legacy", tmp_path / "offline", "--to", "megatron", "--tp", layout.tp, "--pp", layout.pp)
         online, offline = tree(tmp_path / "run" / "iter_0000003"), tree(tmp_path / "offline" / "iter_0000003")
         assert online.keys() == offline.keys() and [name for name in online if online[name] != offline[name]] == ["common.pt"]
+
+
+# --- the example ------------------------------------------------------------------------------------------------------
+def example_rank(rank, words):
+    import sys
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
+    import megatron_training
+    env.get_cuda_rng_tracker().states_ = {"model-parallel-rng": torch.zeros(16, dtype=torch.uint8)}
+    env.transformer_block.LayerNormImpl = env._torch_norm   # layers that compute, as where no TransformerEngine is installed
+    return megatron_training.main([str(word) for word in words])
+
+
+def test_the_example_is_killed_and_goes_on(tmp_path):
+    crossdock.demo(tmp_path / "small")
+    words = ["--hf", tmp_path / "small" / "hf", "--steps", 6, "--out"]
+    with pytest.raises(env.RankFailure):
+        env.run_ranks(2, example_rank, [*words, tmp_path / "out", "--die-at", 4])
+    assert (tmp_path / "out" / "run" / "latest_checkpointed_iteration.txt").read_text() == "2"
+    resumed = env.run_ranks(2, example_rank, [*words, tmp_path / "out"])
+    whole = env.run_ranks(2, example_rank, [*words, tmp_path / "whole"])
+    assert list(resumed[0]) == [3, 4, 5, 6] and list(whole[0]) == [1, 2, 3, 4, 5, 6]
+    assert all(resumed[rank][step] == whole[rank][step] for rank in (0, 1) for step in resumed[0])
+    for name in ("run/iter_0000006", "hf/6", "hf-fp8/6"):
+        online, other = tree(tmp_path / "out" / name), tree(tmp_path / "whole" / name)
+        assert online.keys() == other.keys() and all(online[file] == other[file] for file in online if file != "common.pt"), name
+    tool.run("convert", tmp_path / "out" / "run", tmp_path / "offline", "--to", "hf", "--hf-template", tmp_path / "small" / "hf", "--no-optim")
+    assert tree(tmp_path / "out" / "hf" / "6")["model.safetensors"] == tree(tmp_path / "offline")["model.safetensors"]

@@ -393,3 +393,54 @@ def test_connections_may_be_anybodys(demo, tmp_path):
     with pytest.raises(crossdock.IoError, match="RuntimeError: connection reset"):
         crossdock.Exporter(tmp_path / "{step}", demo / "hf", comm=Broken(), threads=1).save(2, held)
     assert json.loads((tmp_path / "1" / "config.json").read_text())["model_type"] == "qwen3" and not (tmp_path / "2").exists()
+
+
+def test_a_run_saves_itself_with_its_optimizer(run, tmp_path):
+    """Ranks without torch hand over moments that two copies of the model divide; what resumes from the iteration reads back what they held."""
+    reference, _, _, _ = run
+    layout = crossdock.Layout(tp=2, world_size=4)
+    held = [tensors_of(reference, layout, rank) for rank in range(4)]
+    common = crossdock_common(reference, tmp_path)
+    rng = numpy.random.default_rng(7)
+    whole = [{f"optimizer.{state}.{name}": rng.standard_normal(array.size).astype(numpy.float32) for name, (array, _) in held[rank].items() for state in ("param", "exp_avg", "exp_avg_sq")}
+             for rank in range(2)]
+
+    def part(rank):
+        """Ranks 0 and 2 are copies of each other, and divide what rank 0 of the tensor ranks has; a copy's norms are those of the other rank."""
+        out = {}
+        for name, array in whole[rank % 2].items():
+            array = whole[0][name] if "norm" in name else array
+            middle = array.size // 2
+            begin, end = (0, middle) if rank < 2 else (middle, array.size)
+            out[f"{name}[{begin}:{end}]"] = array[begin:end].copy()
+        return out
+
+    def save(rank):
+        mine = part(rank)
+        saver = crossdock.Checkpointer(tmp_path / "run", reference, layout, rank, optimizer="distributed", states=mine, threads=1,
+                                       comm=FileComm(tmp_path / "meet", rank, 4, timeout_sec=60), mode="snapshot")
+        saver.validate()
+        assert saver.tensors.keys() == held[rank].keys() | mine.keys()
+        with pytest.raises(crossdock.UsageError, match="common state"):
+            saver.save(5, {**held[rank], **mine}, final=True)
+        saver.save(5, {**held[rank], **mine}, common=common if rank == 0 else b"", final=True)
+
+    as_ranks(4, save)
+    assert (tmp_path / "run" / "latest_checkpointed_iteration.txt").read_text() == "5"
+    found = crossdock.inspect(tmp_path / "run", tensors=True).json["tensors"]
+    assert sum(one["name"].startswith("optimizer.state.") for one in found) == 3 * sum(not one["name"].startswith("optimizer.") for one in found)
+    crossdock.convert(tmp_path / "run", tmp_path / "legacy", to="megatron-legacy", tp=2)
+    crossdock.convert(tmp_path / "run", tmp_path / "hf", to="hf", no_optim=True)
+    assert crossdock.verify(tmp_path / "hf", reference).equal
+    with pytest.raises(crossdock.IncompleteError, match="no rank holds a part"):
+        crossdock.Checkpointer(tmp_path / "run", reference, crossdock.Layout(), 0, optimizer="distributed", states=["optimizer.exp_avg.decoder.final_layernorm.weight[0:2]"]).validate()
+    with pytest.raises(crossdock.UsageError, match="without `optimizer`"):
+        crossdock.Checkpointer(tmp_path / "run", reference, states=["optimizer.exp_avg.x"])
+    with pytest.raises(crossdock.UsageError, match="adamw"):
+        crossdock.Checkpointer(tmp_path / "run", reference, optimizer="adamw")
+
+
+def crossdock_common(reference, folder):
+    """The bytes of a common.pt of step 5, without torch: those of a conversion of the full state that lies beside the reference."""
+    crossdock.convert(reference.parent / "full-state", folder / "other", to="megatron", iteration=5)
+    return (folder / "other" / "iter_0000005" / "common.pt").read_bytes()
