@@ -1,4 +1,5 @@
 """A model of three small parameters with MaxText's names, trained by Tunix's own PeftTrainer; and what of it lies on the disk."""
+import functools
 import json
 
 import jax
@@ -84,18 +85,21 @@ def loss(model, x):
 
 
 def trainer(kind, root=None, options=EVERY, cls=peft_trainer.PeftTrainer, **more):
-    model, optimizer, gathered = KINDS[kind]
+    model, optimizer, gathered = KINDS.get(kind, kind)
     config = peft_trainer.TrainingConfig(eval_every_n_steps=10**6, max_steps=10**6, gradient_accumulation_steps=gathered, checkpoint_root_directory=root and str(root),
                                          checkpointing_options=options, data_sharding_axis=(), pbar_description=None)
     made = cls(model(), optimizer(), config, **more)
-    return made.with_loss_fn(loss).with_gen_model_input_fn(lambda one: one)
+    made.with_loss_fn(loss).with_gen_model_input_fn(lambda one: one)
+    # Operation by operation: nothing is compiled but each of them once. (`skip_jit` alone hands out a step without its model.)
+    made.create_train_step_fn = lambda: functools.partial(made._train_step, made.model, made.optimizer)
+    return made
 
 
 def train(one, steps):
     """Until that many updates of the model have been made, without an end that saves once more."""
     one.is_managed_externally = True
     gathered = one.config.gradient_accumulation_steps or 1
-    one.train([batch(number) for number in range(one.iter_steps, steps * gathered)], cache_nnx_graph=False)
+    one.train([batch(number) for number in range(one.iter_steps, steps * gathered)], skip_jit=True)
     assert one.train_steps == steps
     return one
 

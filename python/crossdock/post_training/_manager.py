@@ -18,6 +18,7 @@ from ._restore import ITEMS, PARAMS, STATE, restore
 
 log = logging.getLogger("crossdock")
 
+_OLDER = "custom_metadata"
 _BYTES = 2 << 30       # of a data file and of a chunk at most, as MaxText writes
 _SECONDS = 180         # between two saves, where nothing else is said: Tunix's default
 _KEPT = 3
@@ -52,7 +53,7 @@ class MaxTextLayoutCheckpointManager:
         self._orbax = ocp.CheckpointManager(
             os.path.abspath(self.root_directory) if local else self.root_directory,
             item_handlers={ITEMS: ocp.PyTreeCheckpointHandler(**how), PARAMS: ocp.PyTreeCheckpointHandler(), STATE: ocp.PyTreeCheckpointHandler(),
-                           "custom_metadata": ocp.JsonCheckpointHandler()},
+                           _OLDER: ocp.JsonCheckpointHandler()},
             options=_options(options, ocp),
         )  # fmt: skip
 
@@ -83,7 +84,7 @@ class MaxTextLayoutCheckpointManager:
         made.dropped.update({".".join((PARAMS, *map(str, path))): value_of(variable) for path, variable in parts.streams.items()})
         if any(name.split(".")[-1] == "mini_step" and int(leaf) for name, leaf in made.dropped.items()):
             log.warning("step %s is saved between two updates of the model: the gradients gathered so far are not kept", step)
-        metadata = {**(custom_metadata or {}), **self._said(model, made.items["params"]["params"]), **levels_record(made, constants(made.dropped))}
+        metadata = {**(custom_metadata or {}), **self._said(model, made.items["params"]["params"]), **levels_record(made, constants({name: leaf for name, leaf in made.dropped.items() if ".acc_grads." not in name}))}
         return self._orbax.save(
             step,
             args=ocp.args.Composite(**{ITEMS: ocp.args.PyTreeSave(
@@ -100,12 +101,17 @@ class MaxTextLayoutCheckpointManager:
         """
         if self._orbax is None:
             return 0, {}
+        self._orbax.wait_until_finished()   # the newest step may be on its way
         if step is None:
             step = self._orbax.latest_step()
             if step is None:
                 return 0, {}
         metadata = self._orbax.metadata(step)
         said = dict(metadata.custom_metadata or {})
+        if _OLDER in metadata.item_metadata:   # where Tunix kept it before it was the step's
+            import orbax.checkpoint as ocp
+
+            said = {**self._orbax.restore(step, args=ocp.args.Composite(**{_OLDER: ocp.args.JsonRestore()}))[_OLDER], **said}
         restore(self._orbax, step, metadata.item_metadata, recorded(said), trained(model), optimizer, restore_only_lora_params)
         log.info("restored step %s of %s", step, self.root_directory)
         return step, said

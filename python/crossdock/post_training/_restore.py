@@ -41,7 +41,7 @@ def restore(orbax, step, said, constants, model, optimizer, only_lora):
     chosen, values, lacking, aside = {}, {}, [], []
     keeps_state = any(place[0] == "opt_state" for place in places)
     for place, leaf in _levels.leaves(wanted.items):
-        if leaf in chosen or not hasattr(leaf.value, "shape") or leaf.whose == "optimizer" and not keeps_state:
+        if leaf is None or leaf in chosen or not hasattr(leaf.value, "shape") or leaf.whose == "optimizer" and not keeps_state:
             continue
         found = _find(places, place, leaf.value.shape)
         if found is not None:
