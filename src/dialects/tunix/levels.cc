@@ -76,7 +76,10 @@ class Placer {
   std::optional<KeyPath> Run() {
     if (seen_.size() > 2 && IsText(seen_[0], "params") && IsText(seen_[1], "params")) return Model(2);
     if (seen_.size() > 2 && IsText(seen_[0], "nnx_aux") && IsText(seen_[1], "model")) return Model(2);
-    if (seen_.size() == 1 && IsText(seen_[0], "step")) return Boxed(StatePathOf("step"));
+    if (seen_.size() == 1 && IsText(seen_[0], "step")) {
+      if (levels_.dropped.contains("step")) return std::nullopt;  // MultiSteps' counter of updates, which is recorded as well
+      return Boxed(StatePathOf("step"));
+    }
     if (seen_.size() > 1 && IsText(seen_[0], "opt_state")) return State();
     return std::nullopt;
   }

@@ -60,7 +60,7 @@ struct Levels {
 [[nodiscard]] Result<std::optional<Levels>> LevelsIn(const Value& custom_metadata);
 
 /// Where a leaf of MaxText's tree lies in a Tunix step: the item, its path, `value`. Nothing for what no trainer keeps: None in place
-/// of a stateless member of a chain, and a schedule's counter that was made for pre-training.
+/// of a stateless member of a chain, a schedule's counter that was made for pre-training, and the step where MultiSteps' counter gave it.
 [[nodiscard]] std::optional<maxtext::KeyPath> StoredPath(const Levels& levels, const maxtext::KeyPath& seen);
 
 /// "adapter base, inject_hyperparams, chain 1" for people.

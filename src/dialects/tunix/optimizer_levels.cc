@@ -88,6 +88,7 @@ class Finder {
     for (const auto& [key, child] : node.children) {
       if (key == inner) continue;
       if (injected && key == "count" && !out_.shell_count) out_.shell_count = Dotted(name, key);
+      if (key == "gradient_step" && child.leaf && node.Find("mini_step") != nullptr && !out_.updates) out_.updates = Dotted(name, key);
       if (key == "acc_grads" && !child.leaf) {
         out_.accumulated.emplace_back(Dotted(name, key), &child);
       } else {

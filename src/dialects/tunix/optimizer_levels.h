@@ -25,6 +25,7 @@ struct OptimizerLevels {
   std::string adam;                         ///< adamw: path of {count, mu, nu} below the root, usually "0"
   std::optional<std::string> schedule;      ///< path of the schedule's {count} below the root, usually "2"
   std::optional<std::string> shell_count;   ///< name of the counter of inject_hyperparams: "opt_state.count"
+  std::optional<std::string> updates;       ///< name of MultiSteps' counter of updates, beside which the optimizer's `step` counts micro-batches
   using Named = std::pair<std::string, const LeafNode*>;
   std::vector<Named> dropped;               ///< leaves that MaxText's tree has no place for, by name without `.value`
   std::vector<Named> accumulated;           ///< subtrees of gradients that MultiSteps gathers

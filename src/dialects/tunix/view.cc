@@ -136,8 +136,12 @@ class Viewer {
   // ---- the optimizer ----
 
   void Optimizer() {
-    if (const LeafNode* step = state_.Find("step"); step != nullptr && step->leaf) AddCounter({Value("step")}, *step);
     const OptimizerLevels found = FindOptimizerLevels(state_, source_);
+    if (const LeafNode* step = state_.Find("step"); step != nullptr && step->leaf) {
+      // Pre-training's step is one of the model; where MultiSteps gathers gradients, the optimizer's counts their parts.
+      if (found.updates) Drop("step", *step, settings_);
+      AddCounter({Value("step")}, found.updates ? *At(state_, *found.updates) : *step);
+    }
     out_.optimizer = found.kind;
     out_.optimizer_refusal = found.refusal;
     out_.levels.opt_state = found.shells;

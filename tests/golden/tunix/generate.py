@@ -179,8 +179,11 @@ def told(case, item, keys):
     if item == "model_params":
         P = parameter(case, keys)
         return ".".join(("params",) + P), None, None if {"rngs", "dropout"} & set(P) else ".".join(("params", "params") + P)
+    gathers = case.levels[:1] == ("inner_opt_state",)   # MaxText's step counts updates, nnx's their parts
     if keys == ("step",):
-        return None, COUNTS["step"], "step"
+        return None, COUNTS["step"], None if gathers else "step"
+    if keys == ("opt_state", "gradient_step"):
+        return None, COUNTS["gradient_step"], "step"
     head = ("opt_state",) + case.levels
     below = keys[len(head):] if keys[:len(head)] == head else ()
     muon = below[:1] == ("inner_states",)
