@@ -52,6 +52,19 @@ TEST(ChunkSums, JoinsPiecesInWhateverOrderTheyCome) {
   }
 }
 
+TEST(ChunkSums, TellsWhatIsThereOfChunksThatOthersFinish) {
+  ChunkSums sums(TwoChunks(8, 4), {true, false});
+  EXPECT_FALSE(sums.Add(0, 0, 6, 2, {11, {}}).has_value());
+  EXPECT_TRUE(sums.Add(0, 1, 0, 4, {12, {}}).has_value());
+  const std::vector<LoosePiece> loose = sums.Loose();
+  ASSERT_EQ(loose.size(), 1U);
+  EXPECT_EQ(loose[0].entry, 0);
+  EXPECT_EQ(loose[0].chunk, 0);
+  EXPECT_EQ(loose[0].offset, 6);
+  EXPECT_EQ(loose[0].length, 2);
+  EXPECT_EQ(loose[0].crc32, 11U);
+}
+
 TEST(ChunkSums, DoesNothingWhenNothingIsAsked) {
   ChunkSums sums(TwoChunks(4, 4), {});
   EXPECT_FALSE(sums.Add(0, 0, 0, 4, {}).has_value());

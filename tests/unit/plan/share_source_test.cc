@@ -126,6 +126,26 @@ TEST(ShareOfSource, CutsRowsColumnsAndPadding) {
   EXPECT_EQ(bytes, 1);
 }
 
+/// Chunks with a checksum: what several ranks write of one lies in a row in it, whether rows, columns or a flat part are theirs.
+TEST(ShareOfSource, KeepsPartsOfAChunkInARow) {
+  const MemoryCheckpoint source = SharedSource(
+      {MakeEntry("columns", DType::kF32, {2, 6, 8}, Grid({2, 6, 8}, {1, 1, 4})), MakeEntry("flat", DType::kF32, {96}, {Box{{0}, {37}}, Box{{37}, {31}}, Box{{68}, {28}}}),
+       MakeEntry("rows", DType::kBF16, {12, 4}, Grid({12, 4}, {4, 1}))}, 4);
+  ASSERT_OK_AND_ASSIGN(const Expr shaped, expr::Reshape(expr::Leaf(1, DType::kF32, {96}), {2, 6, 8}));
+  const std::vector<Expr> exprs = {expr::Leaf(0, DType::kF32, {2, 6, 8}), shaped, expr::Leaf(2, DType::kBF16, {12, 4})};
+  const MemoryCheckpoint target = Place({MakeEntry("columns", DType::kF32, {2, 6, 8}, Grid({2, 6, 8}, {2, 1, 1})),
+                                         MakeEntry("flat", DType::kF32, {2, 6, 8}, Grid({2, 6, 8}, {1, 2, 1})), MakeEntry("rows", DType::kBF16, {12, 4})}, 2);
+  PlanOptions options = TaskBound(256);
+  options.contiguous_outputs = true;
+  std::int64_t bytes = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    ASSERT_OK_AND_ASSIGN(const Share share, MakeShareOfSource(source.catalog, target.catalog, exprs, ByFile(source.catalog, 4), {rank, 4}, options));
+    ExpectContiguousOutputs(share.plan, target.catalog);
+    bytes += share.plan.bytes_written;
+  }
+  EXPECT_EQ(bytes, 2 * 96 * 4 + 48 * 2);
+}
+
 /// What every rank can read goes round among them.
 TEST(ShareOfSource, DealsOutWhatAllCanRead) {
   std::vector<Entry> entries;
