@@ -186,8 +186,8 @@ class MaxTextLayoutCheckpointManager:
 
 
 @contextlib.contextmanager
-def maxtext_layout(**options):
-    """While it lasts, Tunix's trainers build a MaxTextLayoutCheckpointManager with `options` where they would build their own.
+def maxtext_layout(**given):
+    """While it lasts, Tunix's trainers build a MaxTextLayoutCheckpointManager with the arguments `given` where they would build their own.
 
         with crossdock.post_training.maxtext_layout(scan_layers=True):
             cluster = rl_cluster.RLCluster(...)          # actor and critic, each in its directory
@@ -196,10 +196,13 @@ def maxtext_layout(**options):
     """
     from tunix.sft import checkpoint_manager
 
-    def build(root_directory=None, options_=None, **named):
-        return MaxTextLayoutCheckpointManager(root_directory, named.get("options", options_), **options)
+    class Configured(MaxTextLayoutCheckpointManager):
+        __doc__ = MaxTextLayoutCheckpointManager.__doc__
 
-    own, checkpoint_manager.CheckpointManager = checkpoint_manager.CheckpointManager, build
+        def __init__(self, root_directory=None, options=None):
+            super().__init__(root_directory, options, **given)
+
+    own, checkpoint_manager.CheckpointManager = checkpoint_manager.CheckpointManager, Configured
     try:
         yield
     finally:

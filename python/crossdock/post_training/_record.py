@@ -19,8 +19,8 @@ def constants(leaves):
 
     made = {}
     for name, leaf in sorted(leaves.items()):
-        if not hasattr(leaf, "shape") or leaf.size > LARGEST:
-            continue
+        if not hasattr(leaf, "shape") or leaf.size > LARGEST or not (getattr(leaf, "is_fully_replicated", True) or leaf.is_fully_addressable):
+            continue   # the last: no process has all of it
         one = {}
         if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             one["random_key"] = {"random_key_impl": str(jax.random.key_impl(leaf))}
