@@ -90,7 +90,7 @@ Result<Momentum> Decide(const std::string& source, const std::string& target, co
 }  // namespace
 
 std::string MomentumOfTarget(Kind to, std::string_view consumer) {
-  if (WritesMegatron(to)) return "ema";
+  if (WritesMegatron(to) || to == Kind::kDcp) return "ema";
   const std::string_view name = consumer.substr(0, consumer.find('@'));
   return to == Kind::kMaxText && name != "maxtext-linen" ? "ema" : "";
 }
@@ -106,7 +106,7 @@ Status SettleMomentum(Kind to, const ConvertOptions& options, Source* source) {
   CROSSDOCK_ASSIGN_OR_RETURN(momentum.beta, BetaOf(options, hub));
   const bool set = std::ranges::any_of(options.set_args, [](const auto& pair) { return pair.first == kSetting; });
   const bool differ = !momentum.source.empty() && !momentum.target.empty() && momentum.source != momentum.target;
-  if (set && !differ && !WritesMegatron(to)) {
+  if (set && !differ && !WritesMegatron(to) && to != Kind::kDcp) {
     return MakeError(ErrorCode::kUsage, fmt::format("`--set muon_momentum` means nothing for a target of format `{}` unless the momentum is converted", formats::KindName(to)))
         .WithHint("leave it out, or say with --muon-momentum what the side is that does not say it");
   }

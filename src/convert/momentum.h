@@ -2,7 +2,7 @@
 /// \file  What Muon's momentum is on both sides of a conversion, and the scaling where they differ.
 /// Two conventions are in use: "ema", new = b old + (1 - b) gradient, and "sum", new = b old + gradient; a sum is 1 / (1 - b) times as large.
 /// Known: Megatron-Core with emerging-optimizers (OrthogonalizedOptimizer: `momentum_buffer.lerp_(grad, 1 - momentum)`), and MaxText with optax
-/// or its own Muon in the NNX form (`update_moment(..., order 1)`), keep an ema. Full-state files of ours record it. The Linen form has forks
+/// or its own Muon in the NNX form (`update_moment(..., order 1)`), keep an ema, as torch.optim.Muon does (`buf.lerp_(grad, 1 - momentum)`). Full-state files of ours record it. The Linen form has forks
 /// that keep either, and `ling3-muon-full-state-v1` records nothing: there --muon-momentum says it.
 /// Errors: kUsage (the option where nothing is open, or against what is known), kIncomplete (a conversion without b). Threads: pure.
 #pragma once

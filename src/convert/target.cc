@@ -126,8 +126,8 @@ Status CheckKept(const Source& source, const ConvertOptions& options) {
 /// What a MaxText source was told for itself is no argument of the target.
 bool IsForSource(const Source& source, const std::string& argument) { return formats::IsOrbax(source.found.kind) && argument == "rope_type"; }
 
-/// What a conversion of Muon's momentum was told, and no target but Megatron's stores.
-bool IsForMomentum(const Source& source, Kind to, const std::string& argument) { return source.momentum && !WritesMegatron(to) && argument == "muon_momentum"; }
+/// What a conversion of Muon's momentum was told, and no target but Megatron's and PyTorch's stores.
+bool IsForMomentum(const Source& source, Kind to, const std::string& argument) { return source.momentum && !WritesMegatron(to) && to != Kind::kDcp && argument == "muon_momentum"; }
 
 Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, Kind to, const ConvertOptions& options) {
   dialects::TargetOptions out;
@@ -251,8 +251,8 @@ Result<dialects::TargetState> ArrangeFor(const Source& source, Kind to, const Co
                                          const std::optional<dialects::mcore::LegacyRankPlace>& only) {
   if (to != Kind::kMegatronLegacy) return Arrange(source, to, options, target_options, reshard);
   CROSSDOCK_ASSIGN_OR_RETURN(dialects::TargetState global, Arrange(source, Kind::kMegatron, options, target_options, reshard));
-  return dialects::mcore::ToLegacy(std::move(global), target_options.layout,
-                                   dialects::mcore::UsesDistributedOptimizer(target_options, source.seen()), only);
+  CROSSDOCK_ASSIGN_OR_RETURN(const bool distributed, dialects::mcore::UsesDistributedOptimizer(target_options, source.seen(), global));
+  return dialects::mcore::ToLegacy(std::move(global), target_options.layout, distributed, only);
 }
 
 /// A cast that loses digits was asked for with --dtype; a rule that scales or offsets loses them unasked.

@@ -14,6 +14,7 @@ from torch.distributed.fsdp import fully_shard
 import models
 
 ADAMW = dict(lr=3e-3, betas=(0.8, 0.95), eps=1e-7, weight_decay=0.07)
+MUON = dict(lr=5e-3, momentum=0.9, weight_decay=0.03, nesterov=False, ns_steps=4)
 
 
 def _tensor_parallel(model, mesh):
@@ -124,3 +125,69 @@ def load_weights(rank, target, case, mesh):
     model.eval()
     with torch.no_grad():
         return model(models.tokens(model.config.vocab_size), use_cache=False).logits
+
+
+# --- Muon beside AdamW: two optimizers of one state dict -----------------------------------------------------------------------
+def with_muon(case, mesh):
+    """(model, (Muon of the matrices, AdamW of the rest)) sharded over the mesh."""
+    model, _ = models.build(case, torch.float32)
+    device_mesh = init_device_mesh("cpu", tuple(mesh), mesh_dim_names=("shard",))
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=device_mesh)
+    fully_shard(model, mesh=device_mesh)
+    matrices = [weight for name, weight in model.named_parameters() if weight.ndim == 2 and "embed" not in name and "lm_head" not in name]
+    taken = set(map(id, matrices))
+    return model, (torch.optim.Muon(matrices, **MUON), torch.optim.AdamW([weight for weight in model.parameters() if id(weight) not in taken], **ADAMW))
+
+
+def muon_snapshot(model, optimizers):
+    weights, state = get_state_dict(model, optimizers)
+    out = {f"param/{name}": whole(tensor) for name, tensor in weights.items()}
+    slots = {"exp_avg": "adam_mu", "exp_avg_sq": "adam_nu", "momentum_buffer": "muon_mu"}
+    for name, item in state["state"].items():
+        out |= {f"optim/{slot}/{name}": whole(item[field]) for field, slot in slots.items() if field in item}
+    return out
+
+
+class _Both:
+    def __init__(self, optimizers):
+        self.optimizers = optimizers
+
+    def step(self):
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+    def zero_grad(self):
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+
+
+def save_muon(rank, target, case, mesh, steps=3):
+    model, optimizers = with_muon(case, mesh)
+    train(model, _Both(optimizers), steps)
+    weights, state = get_state_dict(model, optimizers)
+    dcp.save({"model": weights, "optim": state}, checkpoint_id=target)
+    before = muon_snapshot(model, optimizers)
+    train(model, _Both(optimizers), 1, first=steps)
+    after = muon_snapshot(model, optimizers)
+    if rank == 0:
+        pathlib.Path(target, "config.json").write_text(model.config.to_json_string(use_diff=False))
+    return (before, after) if rank == 0 else None
+
+
+def load_muon(rank, target, case, mesh, steps=3):
+    """Loads into optimizers whose state and settings are other: (state, state one step later, settings)."""
+    model, optimizers = with_muon(case, mesh)
+    train(model, _Both(optimizers), 1, first=77)
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = 0.5
+    optimizers[0].param_groups[0]["momentum"] = 0.1
+    weights, state = get_state_dict(model, optimizers)
+    dcp.load({"model": weights, "optim": state}, checkpoint_id=target)
+    set_state_dict(model, optimizers, model_state_dict=weights, optim_state_dict=state)
+    before = muon_snapshot(model, optimizers)
+    settings = [{key: value for key, value in group.items() if key != "params"} for optimizer in optimizers for group in optimizer.param_groups]
+    train(model, _Both(optimizers), 1, first=steps)
+    after = muon_snapshot(model, optimizers)
+    return (before, after, settings) if rank == 0 else None

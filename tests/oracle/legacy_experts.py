@@ -26,7 +26,7 @@ class GroupedLinear(torch.nn.Module):
             columns //= pg_collection.expt_tp.size()
         for index in range(num_gemms):
             weight = torch.nn.Parameter(torch.empty(rows, columns, dtype=config.params_dtype))
-            weight.allreduce = False                             # an expert's: Megatron sorts optimizers by it
+            weight.allreduce = pg_collection.ep.size() == 1      # Megatron sorts optimizers by it
             self.register_parameter(f"weight{index}", weight)
 
     def get_extra_state(self):

@@ -106,6 +106,42 @@ def test_dcp_to_dcp_in_small_files(saved, tmp_path):
     tool.run("verify", directory, tmp_path / "dcp")
 
 
+@pytest.fixture(scope="module")
+def muon(workshop):
+    """A real save of torch.optim.Muon and AdamW: (directory, state, state one step later)."""
+    target = workshop.root / "dcp-muon"
+    return target, *env.run_ranks(2, dcp_ranks.save_muon, str(target), "llama3_gqa", (2,))[0]
+
+
+def test_muon_of_torch_goes_on(muon, tmp_path):
+    """Read by name, written under the names that get_state_dict has, loaded by the real optimizers, which make the source's own next step."""
+    directory, before, after = muon
+    told = tool.convert(directory, tmp_path / "full", "--to", "full-state", "--require-optim", "--verify")
+    assert "their optimizer state those under `optim.state.`" in told, told
+    found, counters, metadata = full_state.read(tmp_path / "full")
+    assert_same(found, raw_of(before))
+    assert counters == {"adam_count": 3, "muon_count": 3} and (metadata["optimizer"], metadata["muon_momentum"], metadata["muon_beta"]) == ("muon", "ema", "0.9"), (counters, metadata)
+    for source in (directory, tmp_path / "full"):
+        target = tmp_path / f"dcp-{source.name}"
+        tool.convert(source, target, "--to", "dcp")
+        state, stepped, settings = env.run_ranks(2, dcp_ranks.load_muon, str(target), "llama3_gqa", (2,))[0]
+        assert_same(raw_of(state), raw_of(before))
+        assert_same(raw_of(stepped), raw_of(after))
+        assert settings[0]["momentum"] == 0.9 and settings[0]["lr"] == 5e-3 and settings[0]["weight_decay"] == 0.03, settings
+        assert settings[1]["lr"] == 3e-3 and settings[1]["betas"] == (0.8, 0.95), settings
+        ours, theirs = (dcp.FileSystemReader(str(path)).read_metadata().state_dict_metadata for path in (target, directory))
+        assert set(theirs) <= set(ours), sorted(set(theirs) - set(ours))[:6]
+
+
+def test_momentum_of_sgd_is_not_taken_for_muons(workshop, tmp_path):
+    """SGD calls its momentum the same, and keeps a plain sum of gradients."""
+    directory, _, tensors = workshop.hf("llama3_gqa")
+    tensors = dict(tensors)
+    state = {name: {"momentum_buffer": tensor.float()} for name, tensor in tensors.items()}
+    save_here(tmp_path / "sgd", {"model": tensors, "optim": {"state": state, "param_groups": [{"lr": 0.1, "momentum": 0.9, "dampening": 0, "weight_decay": 0.0, "params": list(tensors)}]}}, directory)
+    tool.refused(tool.convert(tmp_path / "sgd", tmp_path / "no", "--to", "full-state", expect=3), "momentum_buffer")
+
+
 def test_torch_reads_the_nesting(saved, tmp_path):
     """dcp_to_torch_save rebuilds nested dicts from planner_data alone."""
     from torch.distributed.checkpoint.format_utils import dcp_to_torch_save

@@ -74,7 +74,7 @@ bool NameIndex::IsStateOfParameter(std::string_view key) const {
 
 std::optional<StateKey> ParseStateKey(std::string_view key) {
   constexpr std::pair<std::string_view, StateKind> kKinds[] = {
-      {".exp_avg", StateKind::kMu}, {".exp_avg_sq", StateKind::kNu}, {".step", StateKind::kStep}};
+      {".exp_avg", StateKind::kMu}, {".exp_avg_sq", StateKind::kNu}, {".step", StateKind::kStep}, {".momentum_buffer", StateKind::kMomentum}};
   for (const auto& [ending, kind] : kKinds) {
     if (!key.ends_with(ending)) continue;
     const std::size_t name = BehindSegment(key, "state");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file  The keys of a plain PyTorch DCP of a Hugging Face model: which is a weight, which its optimizer state.
 /// Reference: torch 2.15, torch/distributed/checkpoint/state_dict.py: `<P><name>`, `<Q>state.<name>.exp_avg`, `.exp_avg_sq`,
-/// `.step`, `<Q>param_groups.<N>.<field>`. P and Q are the user's own words (`model.`, `state_dict.model.`, `app.optim.`,
+/// `.step`, `.momentum_buffer`, `<Q>param_groups.<N>.<field>`. P and Q are the user's own words (`model.`, `state_dict.model.`, `app.optim.`,
 /// nothing): they are found by what stands behind them, the names of the family. Wrappers leave segments in names
 /// (`module`, `_orig_mod`, `_fsdp_wrapped_module`, `_checkpoint_wrapped_module`), which no Hugging Face name has.
 /// Threads: plain values, pure functions.
@@ -25,7 +25,7 @@ struct NamedKey {
   bool shortened = false;  ///< spelled without `model.`, as a base model's own state dict has it
 };
 
-enum class StateKind { kMu, kNu, kStep };
+enum class StateKind { kMu, kNu, kStep, kMomentum };
 struct StateKey {
   std::string prefix;    ///< before `state.`
   std::string name;      ///< the parameter as the optimizer names it, wrappers removed: a name of the family, or digits
@@ -46,7 +46,7 @@ class NameIndex {
   std::unordered_map<std::string, std::string> full_, short_;  // looked up only
 };
 
-/// Splits a key of Adam's state; nothing for other keys.
+/// Splits a key of Adam's or Muon's state; nothing for other keys. SGD calls its state as Muon does: see HasSgd.
 [[nodiscard]] std::optional<StateKey> ParseStateKey(std::string_view key);
 
 /// `<prefix>param_groups.<group>.<field>`: the group is a number, or a parameter's name (flattened state dicts).

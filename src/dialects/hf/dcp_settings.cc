@@ -10,6 +10,8 @@
 #include <map>
 #include <set>
 
+#include "dialects/hf/muon_group.h"
+
 namespace crossdock::dialects::hf {
 namespace {
 
@@ -79,14 +81,14 @@ std::optional<double> Real(const std::string& text) {
   return value;
 }
 
-constexpr std::array kSettable = {"lr", "weight_decay", "adam_beta1", "adam_beta2", "adam_eps"};
+constexpr std::array kSettable = {"lr", "weight_decay", "adam_beta1", "adam_beta2", "adam_eps", "muon_momentum"};
 
 Result<std::map<std::string, double>> SetValues(const TargetOptions& options) {
   std::map<std::string, double> out;
   for (const auto& [name, text] : options.set_args) {
     if (std::ranges::find(kSettable, name) == kSettable.end()) {
       return MakeError(ErrorCode::kUsage, fmt::format("`--set {}` means nothing for a target of format `dcp`", Printable(name)))
-          .WithExpected("lr, weight_decay, adam_beta1, adam_beta2 or adam_eps");
+          .WithExpected("lr, weight_decay, adam_beta1, adam_beta2, adam_eps or muon_momentum");
     }
     const std::optional<double> value = Real(text);
     if (!value) return MakeError(ErrorCode::kUsage, fmt::format("`--set {}` takes a number", name)).WithFound(Printable(text));
@@ -95,17 +97,28 @@ Result<std::map<std::string, double>> SetValues(const TargetOptions& options) {
   return out;
 }
 
-/// The group of the source whose settings speak for all: the one that decays weights.
-const Value* Decayed(const Value& extras) {
+/// The group of the source whose settings speak for all of an optimizer: the one that decays weights.
+const Value* Decayed(const Value& extras, bool muon) {
   const Value* groups = extras.Find("param_groups");
   const ValueList* list = groups == nullptr ? nullptr : groups->as_sequence();
   if (list == nullptr) return nullptr;
   const Value* best = nullptr;
   const auto decay = [](const Value& group) { return group.GetFloat("weight_decay").value_or(0); };
   for (const Value& group : *list) {
+    if (IsMuonGroup(group) != muon) continue;
     if (best == nullptr || decay(group) > decay(*best)) best = &group;
   }
   return best;
+}
+
+/// Every field that a group of torch.optim.Muon has in torch 2.15 (torch/optim/_muon.py).
+void FillMuonDefaults(Value* group) {
+  const std::pair<const char*, Value> kDefaults[] = {{"nesterov", Value(true)}, {"ns_coefficients", Value::MakeTuple({Value(3.4445), Value(-4.7750), Value(2.0315)})},
+                                                     {"eps", Value(1e-7)},      {"ns_steps", Value(5)},
+                                                     {"adjust_lr_fn", Value()}};
+  for (const auto& [name, value] : kDefaults) {
+    if (group->Find(name) == nullptr) group->Set(name, value);
+  }
 }
 
 /// Every field that AdamW's group has in torch 2.15: dcp.load asks for each one that the loading optimizer has.
@@ -151,14 +164,53 @@ std::optional<ValueList> OwnGroups(const HubState& hub, const std::vector<std::s
   return out;
 }
 
-void ApplySet(const std::map<std::string, double>& set, Value* group) {
-  for (const auto& [name, key] : {std::pair{"lr", "lr"}, std::pair{"weight_decay", "weight_decay"}, std::pair{"adam_eps", "eps"}}) {
+/// Also over groups of the source's own.
+void ApplySet(const std::map<std::string, double>& set, bool muon, Value* group) {
+  for (const auto& [name, key] : {std::pair{"lr", "lr"}, std::pair{"weight_decay", "weight_decay"}, std::pair{muon ? "muon_momentum" : "adam_eps", muon ? "momentum" : "eps"}}) {
     if (const auto found = set.find(name); found != set.end()) group->Set(key, Value(found->second));
   }
+  if (muon) return;
   const auto pair = Betas(group).value_or(std::pair(0.9, 0.999));
   const auto first = set.find("adam_beta1");
   const auto second = set.find("adam_beta2");
   group->Set("betas", BetaPair(first == set.end() ? pair.first : first->second, second == set.end() ? pair.second : second->second));
+}
+
+/// What Megatron keeps of its Muon among the run's arguments.
+void CarryMuonArguments(const Value& extras, Value* group) {
+  if (const Value* nesterov = extras.FindPath("args.muon_nesterov"); nesterov != nullptr && nesterov->as_bool() != nullptr) group->Set("nesterov", *nesterov);
+  if (const Value* steps = extras.FindPath("args.muon_num_ns_steps"); steps != nullptr && steps->as_int() != nullptr) group->Set("ns_steps", *steps);
+}
+
+/// One group for all parameters of an optimizer. `missing` gathers the settings that nobody says.
+Value OneGroup(const HubState& hub, bool muon, const std::vector<std::string>& params, const std::map<std::string, double>& set, std::string* missing, std::vector<std::string>* notices) {
+  const Value* source = Decayed(hub.extras, muon);
+  Value group = Value::MakeDict();
+  std::vector<std::pair<const char*, const char*>> needed = {{"lr", "lr"}, {"weight_decay", "weight_decay"}};
+  if (muon) needed.emplace_back("momentum", "muon_momentum");
+  for (const auto& [key, name] : needed) {
+    auto carried = source == nullptr ? std::nullopt : source->GetFloat(key);
+    if (muon && !carried && std::string_view(key) == "momentum") carried = hub.muon_beta;
+    if (carried) group.Set(key, Value(*carried));
+    if (const auto said = set.find(name); said != set.end()) group.Set(key, Value(said->second));
+    const std::string asked = fmt::format("--set {}=VALUE", name);
+    if (!carried && !set.contains(name) && missing->find(asked) == std::string::npos) *missing += (missing->empty() ? "" : " ") + asked;
+  }
+  if (muon) {
+    CarryMuonArguments(hub.extras, &group);
+    notices->push_back("torch.optim.Muon's own settings are torch's defaults where the source does not say them: a run that scales its updates otherwise says so itself (adjust_lr_fn, ns_coefficients)");
+  } else {
+    const auto betas = Betas(source);
+    const auto epsilon = source == nullptr ? std::nullopt : source->GetFloat("eps");
+    const bool assumed = (!betas && !(set.contains("adam_beta1") && set.contains("adam_beta2"))) || (!epsilon && !set.contains("adam_eps"));
+    if (betas) group.Set("betas", BetaPair(betas->first, betas->second));
+    group.Set("eps", Value(epsilon.value_or(1e-8)));
+    if (assumed) notices->push_back("Adam's betas or eps are torch's defaults where the source does not say them (--set adam_beta1=, adam_beta2=, adam_eps=)");
+  }
+  ValueList members;
+  for (const std::string& name : params) members.emplace_back(name);
+  group.Set("params", Value::MakeList(std::move(members)));
+  return group;
 }
 
 }  // namespace
@@ -206,6 +258,15 @@ ValueList ReadParamGroups(const Catalog& source, const NameIndex& names) {
   return groups;
 }
 
+bool HasSgd(const Catalog& source) {
+  bool found = false;
+  ForEachObject(source, [&](const std::string& key, const Value&) {
+    const auto parsed = ParseGroupKey(key);
+    found = found || (parsed && parsed->field == "dampening");
+  });
+  return found;
+}
+
 bool IsRootCounter(std::string_view key) {
   return key == "step" || key == "global_step" || key == "iteration" || key == "train_state.step" || key == kConsumedSamples;
 }
@@ -223,44 +284,39 @@ Counters ReadRootCounters(const Catalog& source) {
   return counters;
 }
 
-Result<ParamGroupsToWrite> MakeParamGroups(const HubState& hub, const TargetOptions& options, const std::vector<std::string>& params) {
+Result<ParamGroupsToWrite> MakeParamGroups(const HubState& hub, const TargetOptions& options, const ParamsWithState& params) {
   ParamGroupsToWrite out;
   CROSSDOCK_ASSIGN_OR_RETURN(const auto set, SetValues(options));
-  if (auto own = OwnGroups(hub, params)) {
+  if (set.contains("muon_momentum") && params.muon.empty()) {
+    return MakeError(ErrorCode::kUsage, "`--set muon_momentum` means nothing where no state of Muon is carried").WithHint("leave it out");
+  }
+  std::vector<std::string> all;
+  std::ranges::merge(params.adam, params.muon, std::back_inserter(all));
+  if (auto own = OwnGroups(hub, all)) {
     out.groups = *std::move(own);
   } else {
-    const Value* source = Decayed(hub.extras);
-    Value group = Value::MakeDict();
     std::string missing;
-    for (const char* name : {"lr", "weight_decay"}) {
-      const auto carried = source == nullptr ? std::nullopt : source->GetFloat(name);
-      if (carried) group.Set(name, Value(*carried));
-      if (!carried && !set.contains(name)) missing += fmt::format("{}--set {}=VALUE", missing.empty() ? "" : " ", name);
-    }
+    if (!params.muon.empty()) out.groups.push_back(OneGroup(hub, true, params.muon, set, &missing, &out.notices));
+    if (!params.adam.empty()) out.groups.push_back(OneGroup(hub, false, params.adam, set, &missing, &out.notices));
     if (!missing.empty()) {
       return MakeError(ErrorCode::kUsage, "a checkpoint with optimizer state must store its settings, which the source does not say")
           .WithExpected(missing)
           .WithHint("give the values of the run that will load it, or leave the state behind with --no-optim");
     }
-    const auto betas = Betas(source);
-    const auto epsilon = source == nullptr ? std::nullopt : source->GetFloat("eps");
-    const bool assumed = (!betas && !(set.contains("adam_beta1") && set.contains("adam_beta2"))) || (!epsilon && !set.contains("adam_eps"));
-    if (betas) group.Set("betas", BetaPair(betas->first, betas->second));
-    group.Set("eps", Value(epsilon.value_or(1e-8)));
-    ValueList members;
-    for (const std::string& name : params) members.emplace_back(name);
-    group.Set("params", Value::MakeList(std::move(members)));
     const Value* groups = hub.extras.Find("param_groups");
-    if (groups != nullptr && groups->as_sequence() != nullptr && groups->as_sequence()->size() > 1) {
-      out.notices.push_back(fmt::format("the source keeps {} parameter groups without names; one group holds all parameters, with the settings of the one that decays weights",
-                                        groups->as_sequence()->size()));
+    if (groups != nullptr && groups->as_sequence() != nullptr && groups->as_sequence()->size() > out.groups.size()) {
+      out.notices.push_back(fmt::format("the source keeps {} parameter groups without names; one group holds all parameters{}, with the settings of the one that decays weights",
+                                        groups->as_sequence()->size(), out.groups.size() > 1 ? " of an optimizer" : ""));
     }
-    if (assumed) out.notices.push_back("Adam's betas or eps are torch's defaults where the source does not say them (--set adam_beta1=, adam_beta2=, adam_eps=)");
-    out.groups.push_back(std::move(group));
   }
   for (Value& group : out.groups) {
-    ApplySet(set, &group);
-    FillDefaults(&group);
+    const bool muon = IsMuonGroup(group);
+    ApplySet(set, muon, &group);
+    if (muon) {
+      FillMuonDefaults(&group);
+    } else {
+      FillDefaults(&group);
+    }
   }
   return out;
 }

@@ -20,18 +20,24 @@ namespace crossdock::dialects::hf {
 /// The groups that `source` says, in order, or an empty list.
 [[nodiscard]] ValueList ReadParamGroups(const Catalog& source, const NameIndex& names);
 
+/// Whether a group is SGD's, whose momentum_buffer is a plain sum and no state that is carried.
+[[nodiscard]] bool HasSgd(const Catalog& source);
+
 /// Counters that training scripts keep beside the model.
 [[nodiscard]] bool IsRootCounter(std::string_view key);
 /// `step`, `consumed_train_samples` and the like at the root of the state dict.
 [[nodiscard]] Counters ReadRootCounters(const Catalog& source);
 
-/// The groups to write, over `params` (the names that hold state): those of the source when they are torch's own and cover
-/// the parameters, else one group with the source's settings and those of `--set`.
+/// The groups to write, over the names that hold state, sorted: those of the source when they are torch's own and cover
+/// the parameters, else one group of each optimizer, Muon's first, with the source's settings and those of `--set`.
+struct ParamsWithState {
+  std::vector<std::string> adam, muon;
+};
 struct ParamGroupsToWrite {
   ValueList groups;
   std::vector<std::string> notices;
 };
 [[nodiscard]] Result<ParamGroupsToWrite> MakeParamGroups(const HubState& hub, const TargetOptions& options,
-                                                         const std::vector<std::string>& params);
+                                                         const ParamsWithState& params);
 
 }  // namespace crossdock::dialects::hf

@@ -11,6 +11,7 @@
 #include "dialects/hf/dcp_settings.h"
 #include "dialects/hf/full_state.h"
 #include "dialects/hf/hf_dialect.h"
+#include "dialects/hf/muon_group.h"
 
 namespace crossdock::dialects::hf {
 namespace {
@@ -46,6 +47,7 @@ class View {
     CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> hub_names, NamesOfFamily(source_, options_));
     const NameIndex names(hub_names);
     CROSSDOCK_RETURN_IF_ERROR(ChoosePrefix(names));
+    sgd_ = HasSgd(source_);
     Rename(names);
     CROSSDOCK_RETURN_IF_ERROR(FillObjects());
     CROSSDOCK_ASSIGN_OR_RETURN(HubState hub, ReadFullState(view_, options_));
@@ -91,13 +93,15 @@ class View {
         .WithHint("save one of them alone");
   }
 
+  static Slot SlotOf(StateKind kind) { return kind == StateKind::kMomentum ? Slot::kMuonMu : kind == StateKind::kMu ? Slot::kAdamMu : Slot::kAdamNu; }
+
   std::string NewName(const Entry& entry, const NameIndex& names) {
-    if (const auto state = ParseStateKey(entry.name); state && state->kind != StateKind::kStep) {
+    if (const auto state = ParseStateKey(entry.name); state && state->kind != StateKind::kStep && !(sgd_ && state->kind == StateKind::kMomentum)) {
       if (IsNumber(state->name)) ++by_number_;
       if (const auto found = names.Find(state->name, true)) {
         ++states_;
         state_prefix_ = state->prefix;
-        return FullStateName(state->kind == StateKind::kMu ? Slot::kAdamMu : Slot::kAdamNu, found->hub);
+        return FullStateName(SlotOf(state->kind), found->hub);
       }
       return {};
     }
@@ -191,6 +195,7 @@ class View {
         hub->extras.Set("param_groups", Value::MakeList(std::move(groups)));
         hub->extras_words = "torch";
       }
+      if (hub->optimizer == "muon") CompleteMuon(hub);
       if (by_number_ > 0) {
         hub->optimizer_refusal = "it is stored by the parameters' numbers (optimizer.state_dict()), not by their names; save it with torch.distributed.checkpoint.state_dict.get_state_dict";
       }
@@ -198,11 +203,25 @@ class View {
     for (LeftOut& left : left_out_) hub->left_out.push_back(std::move(left));
     LeaveObjects(hub);
     hub->notices.push_back(fmt::format("the weights are taken to be the keys {}{}", prefix_.empty() ? "at the root" : fmt::format("under `{}`", Printable(prefix_)),
-                                       states_ == 0 ? std::string() : fmt::format(", their Adam state those under `{}state.`", Printable(state_prefix_))));
+                                       states_ == 0 ? std::string() : fmt::format(", their optimizer state those under `{}state.`", Printable(state_prefix_))));
     if (wrapped_ > 0) hub->notices.push_back(fmt::format("{} names hold a wrapper's word (`module`, `_orig_mod`, ...), which is removed", wrapped_));
     if (unprefixed_ > 0) hub->notices.push_back(fmt::format("{} names lack the prefix `model.`, which is added", unprefixed_));
     hub->load_hint = "torch.distributed.checkpoint.load(state_dict, checkpoint_id=\"" + Printable(source_.root, 4096) + "\")";
     return OkStatus();
+  }
+
+  /// torch.optim.Muon averages, `buf.lerp_(grad, 1 - momentum)`, and counts no steps; others that call their state the same do either.
+  void CompleteMuon(HubState* hub) const {
+    const Value* groups = hub->extras.Find("param_groups");
+    const ValueList* list = groups == nullptr ? nullptr : groups->as_sequence();
+    for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
+      const Value& group = (*list)[i];
+      if (!IsMuonGroup(group)) continue;
+      if (group.Find("ns_coefficients") != nullptr) hub->muon_momentum = "ema";
+      hub->muon_beta = group.GetFloat("momentum");
+    }
+    hub->counters.muon_count = hub->counters.adam_count;
+    hub->notices.push_back("PyTorch's Muon counts no steps; it steps together with Adam, whose count is taken");
   }
 
   /// Bytes items that no counter and no setting came from: schedulers, data loaders, random states.
@@ -217,6 +236,7 @@ class View {
   const Catalog& source_;
   const ReadOptions& options_;
   bool no_optim_;
+  bool sgd_ = false;      // momentum_buffer is SGD's, a plain sum of gradients and no state of Muon's
   std::string prefix_, state_prefix_;
   bool shortened_ = false;
   std::int64_t wrapped_ = 0, unprefixed_ = 0, states_ = 0, by_number_ = 0;

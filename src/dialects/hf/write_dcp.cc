@@ -85,7 +85,7 @@ class Writer {
     target_.catalog.objects["planner_data"] = Value::MakeDict(std::move(paths_));
     TellMasters();
     target_.load_line = {fmt::format("torch.distributed.checkpoint.load({{\"model\": model_sd{}}}, checkpoint_id=\"TARGET\")  # model_sd{} by get_state_dict",
-                                     with_state_.empty() ? "" : ", \"optim\": optim_sd", with_state_.empty() ? "" : ", optim_sd")};
+                                     !WithState() ? "" : ", \"optim\": optim_sd", !WithState() ? "" : ", optim_sd")};
     return std::move(target_);
   }
 
@@ -94,8 +94,9 @@ class Writer {
     CROSSDOCK_RETURN_IF_ERROR(CheckOptimizerCarried(hub_));
     for (const HubTensor& tensor : hub_.tensors) {
       if (tensor.slot == Slot::kMaster) masters_[tensor.name] = &tensor;
-      if (tensor.slot != Slot::kMuonMu) continue;
-      return MakeError(ErrorCode::kUnsupported, "Muon's momentum has no form in a plain PyTorch checkpoint that this version writes").WithTensor(tensor.name)
+      if (tensor.slot != Slot::kMuonMu || tensor.shape.size() == 2) continue;
+      return MakeError(ErrorCode::kUnsupported, "torch.optim.Muon takes matrices alone").WithTensor(tensor.name)
+          .WithExpected("two axes").WithFound(ToString(tensor.shape))
           .WithHint("--no-optim leaves the optimizer state behind");
     }
     if (options_.params_from_master && masters_.empty()) {
@@ -119,8 +120,9 @@ class Writer {
   Status Add(const HubTensor& tensor) {
     if (tensor.slot == Slot::kMaster) return OkStatus();
     if (tensor.slot != Slot::kParam) {
-      const char* field = tensor.slot == Slot::kAdamMu ? "exp_avg" : "exp_avg_sq";
-      if (tensor.slot == Slot::kAdamMu) with_state_.push_back(tensor.name);
+      const char* field = tensor.slot == Slot::kMuonMu ? "momentum_buffer" : tensor.slot == Slot::kAdamMu ? "exp_avg" : "exp_avg_sq";
+      if (tensor.slot == Slot::kAdamMu) with_state_.adam.push_back(tensor.name);
+      if (tensor.slot == Slot::kMuonMu) with_state_.muon.push_back(tensor.name);
       return draft_.Add(Key({Value("optim"), Value("state"), Value(tensor.name), Value(field)}), tensor.name, tensor.slot, tensor.dtype, tensor.shape,
                         tensor.expr, options_);
     }
@@ -134,12 +136,10 @@ class Writer {
   }
 
   Status AddOptimizer() {
-    if (with_state_.empty()) return OkStatus();
-    std::ranges::sort(with_state_);
-    CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t step, AdamStep());
-    for (const std::string& name : with_state_) {
-      target_.catalog.objects["scalar:" + Key({Value("optim"), Value("state"), Value(name), Value("step")})] = Scalar(static_cast<double>(step));
-    }
+    if (!WithState()) return OkStatus();
+    std::ranges::sort(with_state_.adam);
+    std::ranges::sort(with_state_.muon);
+    CROSSDOCK_RETURN_IF_ERROR(AddSteps());
     CROSSDOCK_ASSIGN_OR_RETURN(ParamGroupsToWrite groups, MakeParamGroups(hub_, options_, with_state_));
     for (std::size_t i = 0; i < groups.groups.size(); ++i) {
       for (const auto& [field, value] : groups.groups[i].as_dict()->items) {
@@ -148,6 +148,21 @@ class Writer {
       }
     }
     for (std::string& notice : groups.notices) target_.notices.push_back(std::move(notice));
+    return OkStatus();
+  }
+
+  [[nodiscard]] bool WithState() const { return !with_state_.adam.empty() || !with_state_.muon.empty(); }
+
+  /// Adam's step stands beside its moments, a parameter at a time. torch.optim.Muon counts none.
+  Status AddSteps() {
+    if (!with_state_.muon.empty() && hub_.counters.muon_count && hub_.counters.muon_count != hub_.counters.adam_count) {
+      target_.notices.push_back(fmt::format("Muon's counter, {}, has no place in a PyTorch optimizer, whose Muon counts no steps: it is left out", *hub_.counters.muon_count));
+    }
+    if (with_state_.adam.empty()) return OkStatus();
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t step, AdamStep());
+    for (const std::string& name : with_state_.adam) {
+      target_.catalog.objects["scalar:" + Key({Value("optim"), Value("state"), Value(name), Value("step")})] = Scalar(static_cast<double>(step));
+    }
     return OkStatus();
   }
 
@@ -195,7 +210,7 @@ class Writer {
   TargetState target_;
   ValueDict paths_;
   std::map<std::string_view, const HubTensor*> masters_;
-  std::vector<std::string> with_state_;
+  ParamsWithState with_state_;
 };
 
 }  // namespace

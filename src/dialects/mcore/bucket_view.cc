@@ -16,6 +16,7 @@
 #include "dialects/mcore/keys.h"
 #include "dialects/mcore/layout_args.h"
 #include "dialects/mcore/legacy_experts.h"
+#include "dialects/mcore/legacy_groups.h"
 #include "dialects/mcore/legacy_names.h"
 #include "dialects/mcore/registration_order.h"
 #include "fmt/format.h"
@@ -200,9 +201,6 @@ class Reader {
     if (layers_ < 1 || layers_ > kMostLayers) return MakeError(ErrorCode::kCorrupt, "no model has so many layers").WithFound(fmt::format("{}", layers_));
     return OkStatus();
   }
-
-  /// Buffers of a module that are stored and have no gradient: nothing of the optimizer's.
-  static bool IsModuleBuffer(std::string_view name) { return name.ends_with("mlp.router.expert_bias"); }
 
   Result<LocalParam> Local(std::string name, const ModelTensor& tensor, bool copy, std::string key) const {
     Shape shape = tensor.shape;

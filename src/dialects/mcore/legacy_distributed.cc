@@ -8,6 +8,8 @@
 #include "dialects/mcore/args.h"
 #include "dialects/mcore/bucket_keys.h"
 #include "dialects/mcore/flat_buffer.h"
+#include "dialects/mcore/keys.h"
+#include "dialects/mcore/legacy_groups.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "layout/bucket_layout.h"
@@ -19,17 +21,11 @@ using expr::Expr;
 
 constexpr const char* kWithoutOptim = "--no-optim leaves the optimizer state behind";
 
-/// The file's dict; of chained optimizers, the only member that is there.
-const Value* TheState(const Value& file) {
-  const ValueList* chained = file.as_sequence();
-  if (chained == nullptr) return file.as_dict() != nullptr ? &file : nullptr;
-  const Value* only = nullptr;
-  for (const Value& one : *chained) {
-    if (one.as_dict() == nullptr) continue;
-    if (only != nullptr) return nullptr;
-    only = &one;
-  }
-  return only;
+/// Which of the rank's parameters one of the file's states holds.
+enum class Share : std::uint8_t { kAll, kDense, kExperts };
+
+bool IsOf(Share share, const LegacyTensor& tensor) {
+  return !IsModuleBuffer(tensor.name) && (share == Share::kAll || (share == Share::kExperts) == tensor.meaning.of_experts());
 }
 
 const Value* FindInt(const Value& dict, std::int64_t key) {
@@ -51,25 +47,46 @@ class Splitter {
   Splitter(const Catalog& source, const LegacyRanks& ranks, const LegacyRank& rank, const LegacyModel& shard) : source_(source), ranks_(ranks), rank_(rank), shard_(shard) {}
 
   Result<LegacyState> Run() {
-    const Value* state = TheState(*rank_.distributed);
-    if (state == nullptr) return Untold("the distributed optimizer's state is that of several optimizers, whose buffers cannot be told apart");
+    const ValueList* chained = rank_.distributed->as_sequence();
+    if (chained == nullptr) {
+      if (rank_.distributed->as_dict() == nullptr) return Untold("the file holds no state of a distributed optimizer");
+      CROSSDOCK_RETURN_IF_ERROR(One(*rank_.distributed, Share::kAll));
+      return std::move(out_);
+    }
+    if (chained->size() != 2) return Untold("the distributed optimizer's state is that of several optimizers, whose buffers cannot be told apart").WithFound(fmt::format("{}", chained->size()));
+    // A rank writes the state of those of the two of which it is the first data-parallel rank, and None for the other.
+    constexpr std::array kShares = {Share::kDense, Share::kExperts};
+    for (std::size_t i = 0; i < kShares.size(); ++i) {
+      if ((*chained)[i].as_dict() != nullptr) CROSSDOCK_RETURN_IF_ERROR(One((*chained)[i], kShares[i]));
+    }
+    return std::move(out_);
+  }
+
+ private:
+  Status One(const Value& state, Share share) {
     std::int64_t parameters = 0;
     for (const std::vector<LegacyTensor>& chunk : shard_.chunks) {
-      for (const LegacyTensor& tensor : chunk) parameters += CheckedCount(Param(tensor).shape);
+      for (const LegacyTensor& tensor : chunk) parameters += IsModuleBuffer(tensor.name) ? 0 : CheckedCount(Param(tensor).shape);
     }
     std::int64_t buffer = 0;
     for (std::size_t chunk = 0; chunk < shard_.chunks.size(); ++chunk) {
       std::vector<DType> dtypes;
       for (const LegacyTensor& tensor : shard_.chunks[chunk]) {
+        if (!IsOf(share, tensor)) continue;
         if (std::ranges::find(dtypes, Param(tensor).dtype) == dtypes.end()) dtypes.push_back(Param(tensor).dtype);
       }
-      for (const DType dtype : dtypes) CROSSDOCK_RETURN_IF_ERROR(Buffer(*state, buffer++, chunk, dtype, parameters));
+      for (const DType dtype : dtypes) CROSSDOCK_RETURN_IF_ERROR(Buffer(state, buffer++, {share, chunk, dtype}, parameters));
     }
-    if (FindInt(*state, buffer) != nullptr) return Untold("the distributed optimizer has more buffers than the model").WithExpected(fmt::format("{}", buffer));
-    return std::move(out_);
+    if (FindInt(state, buffer) != nullptr) return Untold("the distributed optimizer has more buffers than the model").WithExpected(fmt::format("{}", buffer));
+    return OkStatus();
   }
 
- private:
+  struct Which {
+    Share share;
+    std::size_t chunk;
+    DType dtype;
+  };
+
   Error Untold(std::string message) const {
     return MakeError(ErrorCode::kUnsupported, std::move(message)).WithPath(fmt::format("{}/{}", rank_.dir, kLegacyDistributedFile)).WithHint(kWithoutOptim);
   }
@@ -77,12 +94,15 @@ class Splitter {
   const Entry& Param(const LegacyTensor& tensor) const { return source_.entries[static_cast<std::size_t>(tensor.entry)]; }
 
   /// Embedding and head are one weight on different stages.
-  bool IsShared(const LegacyTensor& tensor) const {
-    if (ranks_.pp == 1 || !TiesEmbeddings(ranks_.args)) return false;
-    return tensor.name.ends_with("embedding.word_embeddings.weight") || tensor.name.ends_with("output_layer.weight") || tensor.meaning.head_copy;
+  bool IsShared(const std::vector<LegacyTensor>& chunk, const LegacyTensor& tensor) const {
+    if (ranks_.pp == 1) return false;
+    const bool tied = TiesEmbeddings(ranks_.args);
+    const bool beside = std::ranges::any_of(chunk, [](const LegacyTensor& other) { return other.name.ends_with(kEmbeddingKey); });
+    return (tied && tensor.meaning.head_copy) || IsSharedEmbedding(tensor.name, tied, ranks_.args.GetInt("mtp_num_layers").value_or(0) > 0, beside);
   }
 
-  Status Buffer(const Value& state, std::int64_t buffer, std::size_t chunk, DType dtype, std::int64_t parameters) {
+  Status Buffer(const Value& state, std::int64_t buffer, const Which& which, std::int64_t parameters) {
+    const auto& [share, chunk, dtype] = which;
     const Value* dtypes = FindInt(state, buffer);
     const Value::Dict* dict = dtypes != nullptr ? dtypes->as_dict() : nullptr;
     if (dict == nullptr || dict->items.size() != 1 || !IsOfDType(dict->items.front().first, dtype) || dict->items.front().second.as_dict() == nullptr) {
@@ -92,9 +112,9 @@ class Splitter {
     std::vector<const LegacyTensor*> members;
     std::vector<layout::BufferParam> sizes;
     for (const LegacyTensor& tensor : shard_.chunks[chunk]) {
-      if (Param(tensor).dtype != dtype) continue;
+      if (Param(tensor).dtype != dtype || !IsOf(share, tensor)) continue;
       members.push_back(&tensor);
-      sizes.push_back({CheckedCount(Param(tensor).shape), IsShared(tensor)});
+      sizes.push_back({CheckedCount(Param(tensor).shape), IsShared(shard_.chunks[chunk], tensor)});
     }
     std::array<std::vector<Expr>, kBucketStates.size()> flats;
     for (std::size_t s = 0; s < kBucketStates.size(); ++s) {
@@ -185,7 +205,9 @@ std::optional<std::int64_t> BucketSizeOf(const Value& args, int stage, std::size
 }
 
 Result<LegacyState> ReadDistributedOptimizer(const Catalog& source, const LegacyRanks& ranks, const LegacyRank& rank, const LegacyModel& shard) {
-  return Splitter(source, ranks, rank, shard).Run();
+  if (rank.distributed != nullptr) return Splitter(source, ranks, rank, shard).Run();
+  if (ranks.ep > 1) return LegacyState();
+  return MakeError(ErrorCode::kUnsupported, "a rank has no state of its distributed optimizer").WithPath(fmt::format("{}/{}", rank.dir, kLegacyDistributedFile)).WithHint(kWithoutOptim);
 }
 
 }  // namespace crossdock::dialects::mcore

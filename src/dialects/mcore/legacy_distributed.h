@@ -15,7 +15,8 @@
 
 namespace crossdock::dialects::mcore {
 
-/// REQUIRES: rank.distributed is not null.
+/// With expert parallelism the file is a list: the state of the dense parameters, then that of the experts; None where another rank
+/// writes it, and ranks that write neither have no file: they give what they have.
 [[nodiscard]] Result<LegacyState> ReadDistributedOptimizer(const Catalog& source, const LegacyRanks& ranks, const LegacyRank& rank, const LegacyModel& shard);
 
 /// The bucket size of a model chunk's buffers, as the run's arguments give it (training.py, resolve_ddp_bucket_size); none:

@@ -20,6 +20,7 @@ struct LegacyName {
   std::optional<std::int64_t> layer;   ///< the number on this rank and chunk
   std::optional<std::int64_t> expert;  ///< the number on this rank; the key is that of all experts of the layer
   bool all_experts = false;            ///< one matrix of all experts of this rank; the key is that of the experts of the layer
+  [[nodiscard]] bool of_experts() const { return all_experts || expert.has_value(); }
   bool old = false;                    ///< a name of before Megatron-Core
   bool head_copy = false;              ///< pre-mcore `word_embeddings_for_head`: the embedding again
 };

@@ -80,6 +80,7 @@ std::optional<Slot> LegacySlot(std::string_view name) {
   if (hash == std::string_view::npos) return std::nullopt;
   if (name.ends_with("/exp_avg")) return Slot::kAdamMu;
   if (name.ends_with("/exp_avg_sq")) return Slot::kAdamNu;
+  if (name.ends_with("/momentum_buffer")) return Slot::kMuonMu;
   const std::string_view path = name.substr(hash + 4);
   return path.starts_with("model") ? Slot::kParam : Slot::kMaster;
 }

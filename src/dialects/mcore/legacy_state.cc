@@ -2,9 +2,12 @@
 #include "dialects/mcore/legacy_state.h"
 
 #include <algorithm>
+#include <set>
+#include <tuple>
 #include <vector>
 
-#include "dialects/mcore/legacy_optimizer.h"
+#include "dialects/mcore/legacy_groups.h"
+#include "dialects/mcore/muon_groups.h"
 #include "fmt/format.h"
 
 namespace crossdock::dialects::mcore {
@@ -12,12 +15,17 @@ namespace {
 
 using expr::Expr;
 
-/// The one optimizer of the rank: chained ones (experts, Muon) of a single member are that member.
-const Value* TheOptimizer(const LegacyRank& rank) {
+/// The rank's optimizers: one, or the members of a chain (experts, Muon) in their order.
+std::vector<const Value*> Optimizers(const LegacyRank& rank) {
+  std::vector<const Value*> out;
   const Value* optimizer = rank.file->Find("optimizer");
-  if (optimizer == nullptr) return nullptr;
-  const ValueList* chained = optimizer->as_sequence();
-  return chained != nullptr && chained->size() == 1 ? &chained->front() : optimizer;
+  if (optimizer == nullptr) return out;
+  if (const ValueList* chained = optimizer->as_sequence()) {
+    for (const Value& one : *chained) out.push_back(&one);
+  } else {
+    out.push_back(optimizer);
+  }
+  return out;
 }
 
 /// {state, param_groups} of the torch optimizer: below `optimizer` where masters are kept apart, else the dict itself.
@@ -30,34 +38,48 @@ Error Untold(const LegacyRank& rank, std::string message) {
   return MakeError(ErrorCode::kUnsupported, std::move(message)).WithPath(rank.dir).WithHint("--no-optim leaves the optimizer state behind");
 }
 
-/// Whether weight decay counts for a group; nothing when it does not say.
-std::optional<bool> GroupDecays(const Value& group) {
-  if (const std::optional<double> mult = group.GetFloat("wd_mult")) return *mult > 0;
-  if (const std::optional<double> decay = group.GetFloat("weight_decay")) return *decay > 0;
-  return std::nullopt;
+/// The parameter groups of one optimizer; none where they are no list.
+const ValueList* GroupsOf(const Value& optimizer) {
+  const Value* inner = Inner(optimizer);
+  return inner == nullptr ? nullptr : inner->Find("param_groups")->as_sequence();
+}
+
+GroupRules RulesOf(const std::vector<const Value*>& optimizers) {
+  std::vector<const Value*> all;
+  for (const Value* optimizer : optimizers) {
+    const ValueList* groups = GroupsOf(*optimizer);
+    for (std::size_t g = 0; groups != nullptr && g < groups->size(); ++g) all.push_back(&(*groups)[g]);
+  }
+  return GroupRules(all);
 }
 
 class Mapper {
  public:
-  Mapper(const Catalog& source, const LegacyRank& rank, const LegacyModel& shard, const Value& optimizer)
-      : source_(source), rank_(rank), shard_(shard), masters_(Lists(optimizer.Find("fp32_from_fp16_params"))), inner_(*Inner(optimizer)) {}
+  Mapper(const Catalog& source, const LegacyRank& rank, const LegacyModel& shard, std::vector<const Value*> optimizers)
+      : source_(source), rank_(rank), shard_(shard), optimizers_(std::move(optimizers)), rules_(RulesOf(optimizers_)) {}
 
   Result<LegacyState> Run() {
-    ReadStates();
-    const ValueList* groups = inner_.Find("param_groups")->as_sequence();
-    if (groups == nullptr) return Untold(rank_, "the optimizer's parameter groups are no list");
-    std::array<bool, 2> seen = {false, false};
-    for (std::size_t g = 0; g < groups->size(); ++g) {
-      const std::optional<bool> decays = GroupDecays((*groups)[g]);
-      if (!decays) return Untold(rank_, "a parameter group does not say whether weight decay counts for it");
-      const bool twice = std::exchange(seen[*decays ? 1 : 0], true);
-      if (twice) return Untold(rank_, "several parameter groups have the same weight decay, so that their parameters cannot be told apart");
-      CROSSDOCK_RETURN_IF_ERROR(Group(g, (*groups)[g], *decays));
-    }
+    for (const Value* optimizer : optimizers_) CROSSDOCK_RETURN_IF_ERROR(One(*optimizer));
     return std::move(out_);
   }
 
  private:
+  Status One(const Value& optimizer) {
+    masters_ = Lists(optimizer.Find("fp32_from_fp16_params"));
+    ReadStates(*Inner(optimizer));
+    const ValueList* groups = GroupsOf(optimizer);
+    if (groups == nullptr) return Untold(rank_, "the optimizer's parameter groups are no list");
+    for (std::size_t g = 0; g < groups->size(); ++g) {
+      const Value& group = (*groups)[g];
+      const std::optional<bool> decays = GroupDecays(group);
+      if (!decays) return Untold(rank_, "a parameter group does not say whether weight decay counts for it");
+      const bool fresh = seen_.emplace(*decays, rules_.experts() && IsExpertGroup(group), IsMuonGroup(group)).second;
+      if (!fresh) return Untold(rank_, "several parameter groups have the same weight decay, so that their parameters cannot be told apart");
+      CROSSDOCK_RETURN_IF_ERROR(Group(g, group, *decays));
+    }
+    return OkStatus();
+  }
+
   static std::vector<const ValueList*> Lists(const Value* lists) {
     std::vector<const ValueList*> out;
     const ValueList* outer = lists != nullptr ? lists->as_sequence() : nullptr;
@@ -65,8 +87,9 @@ class Mapper {
     return out;
   }
 
-  void ReadStates() {
-    const Value* state = inner_.Find("state");
+  void ReadStates(const Value& inner) {
+    states_.clear();
+    const Value* state = inner.Find("state");
     if (state == nullptr || state->as_dict() == nullptr) return;
     for (const auto& [key, value] : state->as_dict()->items) {
       if (key.as_int() != nullptr) states_[*key.as_int()] = &value;
@@ -74,13 +97,13 @@ class Mapper {
   }
 
   /// The rank's parameters of a group, in the order of registration.
-  std::vector<const LegacyTensor*> Members(bool decays) const {
+  std::vector<const LegacyTensor*> Members(const Value& group) const {
     std::vector<const LegacyTensor*> members;
     for (const std::vector<LegacyTensor>& chunk : shard_.chunks) {
       for (const LegacyTensor& tensor : chunk) {
         const Entry& entry = Param(tensor);
         if (!IsFloating(entry.dtype)) continue;
-        if (Decays(tensor.name, entry.shape) == decays) members.push_back(&tensor);
+        if (rules_.Holds(group, {tensor.name, entry.shape, tensor.meaning.of_experts()})) members.push_back(&tensor);
       }
     }
     return members;
@@ -92,8 +115,11 @@ class Mapper {
     const Value* params = group.Find("params");
     const ValueList* numbers = params != nullptr ? params->as_sequence() : nullptr;
     if (numbers == nullptr) return Untold(rank_, "a parameter group does not number its parameters");
-    const std::vector<const LegacyTensor*> members = Members(decays);
+    const std::vector<const LegacyTensor*> members = Members(group);
     if (members.size() != numbers->size()) {
+      if (IsLayerWise()) {
+        return Untold(rank_, "every data-parallel rank keeps the state of whole parameters of its own (use_layer_wise_distributed_optimizer), beside the model's file in layer_wise_optimizer_D.pt, which is not read");
+      }
       return Untold(rank_, "a parameter group has another number of parameters than the model")
           .WithExpected(fmt::format("{} {}", members.size(), decays ? "with weight decay" : "without weight decay"))
           .WithFound(fmt::format("{}", numbers->size()));
@@ -142,6 +168,11 @@ class Mapper {
     return OkStatus();
   }
 
+  [[nodiscard]] bool IsLayerWise() const {
+    const Value* on = rank_.file->FindPath("args.use_layer_wise_distributed_optimizer");
+    return on != nullptr && on->as_bool() != nullptr && *on->as_bool();
+  }
+
   /// The proof that the order is right: the state has the parameter's shape.
   Status Take(const LegacyTensor& tensor, const Value& value, Slot slot, SlotExprs* slots) {
     const TensorValue* stored = value.as_tensor();
@@ -161,46 +192,48 @@ class Mapper {
   const Catalog& source_;
   const LegacyRank& rank_;
   const LegacyModel& shard_;
-  const std::vector<const ValueList*> masters_;
-  const Value& inner_;
-  std::map<std::int64_t, const Value*> states_;
+  const std::vector<const Value*> optimizers_;
+  const GroupRules rules_;
+  std::set<std::tuple<bool, bool, bool>> seen_;           // decays, experts', Muon's
+  std::vector<const ValueList*> masters_;                 // of the optimizer at hand
+  std::map<std::int64_t, const Value*> states_;           // the same
   LegacyState out_;
 };
 
 }  // namespace
 
 bool HasLegacyOptimizer(const LegacyRank& rank) {
-  const Value* optimizer = TheOptimizer(rank);
-  return optimizer != nullptr && (optimizer->as_sequence() != nullptr || Inner(*optimizer) != nullptr);
+  return std::ranges::any_of(Optimizers(rank), [](const Value* optimizer) { return Inner(*optimizer) != nullptr; });
 }
 
 Result<LegacyState> ReadLegacyOptimizer(const Catalog& source, const LegacyRank& rank, const LegacyModel& shard) {
-  const Value* optimizer = TheOptimizer(rank);
-  if (optimizer == nullptr) return LegacyState();
-  if (Inner(*optimizer) == nullptr) return Untold(rank, "the optimizer's state is chained of several (experts or Muon), whose parameters cannot be told apart");
-  return Mapper(source, rank, shard, *optimizer).Run();
+  std::vector<const Value*> optimizers = Optimizers(rank);
+  const bool known = std::ranges::all_of(optimizers, [](const Value* optimizer) { return Inner(*optimizer) != nullptr; });
+  if (!known) return Untold(rank, "a member of the chain of optimizers has no parameter groups");
+  return Mapper(source, rank, shard, std::move(optimizers)).Run();
 }
 
 Value CommonOptimizer(const LegacyRank& rank, const std::optional<Value>& step) {
-  Value out = Value::MakeDict();
-  const Value* optimizer = TheOptimizer(rank);
-  const Value* inner = optimizer != nullptr ? Inner(*optimizer) : nullptr;
-  const ValueList* stored = inner != nullptr ? inner->Find("param_groups")->as_sequence() : nullptr;
-  ValueList groups;
-  for (std::size_t i = 0; stored != nullptr && i < stored->size(); ++i) {
-    Value group = (*stored)[i];
-    if (group.as_dict() == nullptr) continue;
-    group.Erase("params");
-    if (step && group.Find("step") == nullptr) group.Set("step", *step);
-    groups.push_back(std::move(group));
+  ValueDict chain;
+  for (const Value* optimizer : Optimizers(rank)) {
+    ValueList groups;
+    const ValueList* stored = GroupsOf(*optimizer);
+    for (std::size_t i = 0; stored != nullptr && i < stored->size(); ++i) {
+      Value group = (*stored)[i];
+      if (group.as_dict() == nullptr) continue;
+      group.Erase("params");
+      if (step && group.Find("step") == nullptr && !IsMuonGroup(group)) group.Set("step", *step);
+      groups.push_back(std::move(group));
+    }
+    Value torch = Value::MakeDict();
+    torch.Set("param_groups", Value::MakeList(std::move(groups)));
+    Value one = Value::MakeDict();
+    one.Set("optimizer", std::move(torch));
+    if (const Value* scaler = optimizer->Find("grad_scaler")) one.Set("grad_scaler", *scaler);
+    chain.emplace_back(Value(static_cast<std::int64_t>(chain.size())), std::move(one));
   }
-  Value torch = Value::MakeDict();
-  torch.Set("param_groups", Value::MakeList(std::move(groups)));
-  out.Set("optimizer", std::move(torch));
-  if (optimizer != nullptr) {
-    if (const Value* scaler = optimizer->Find("grad_scaler")) out.Set("grad_scaler", *scaler);
-  }
-  return out;
+  if (chain.size() == 1) return std::move(chain.front().second);
+  return Value::MakeDict(std::move(chain));
 }
 
 }  // namespace crossdock::dialects::mcore

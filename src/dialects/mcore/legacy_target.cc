@@ -19,6 +19,7 @@
 #include "dialects/mcore/legacy_shards.h"
 #include "fmt/format.h"
 #include "layout/bucket_layout.h"
+#include "layout/pipeline_layout.h"
 #include "layout/stage_map.h"
 
 namespace crossdock::dialects::mcore {
@@ -29,6 +30,7 @@ namespace {
 struct Source {
   std::int32_t param = -1;
   std::array<std::int32_t, kBucketSlots.size()> states = {-1, -1, -1};
+  std::int32_t momentum = -1;   ///< Muon's, instead of the last two
 };
 
 /// A parameter of one chunk of one rank.
@@ -57,6 +59,11 @@ class Converter {
     CROSSDOCK_RETURN_IF_ERROR(FuseSections(&global_));
     CROSSDOCK_RETURN_IF_ERROR(SortEntries());
     CROSSDOCK_ASSIGN_OR_RETURN(stages_, layout::MakeStageMap(layout_, layers_));
+    if (!layout_.pipeline_layout.empty()) {
+      CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> cells, layout::ParsePipelineLayout(layout_.pipeline_layout));
+      CROSSDOCK_ASSIGN_OR_RETURN(const layout::MtpCell placed, layout::FindMtp(cells, layout_.pp));
+      mtp_stage_ = placed.stage;
+    }
     out_.catalog.format = "mp_rank";
     out_.catalog.step = global_.catalog.step;
     for (int stage = 0; stage < layout_.pp; ++stage) {
@@ -95,6 +102,8 @@ class Converter {
       const auto state = std::ranges::find(kBucketSlots, key.slot.value_or(Slot::kParam));
       if (key.kind == TensorKey::Kind::kModel) {
         sources_[key.model_key].param = index;
+      } else if (key.kind == TensorKey::Kind::kState && key.slot == Slot::kMuonMu) {
+        sources_[key.model_key].momentum = index;
       } else if (key.kind == TensorKey::Kind::kState && state != kBucketSlots.end()) {
         sources_[key.model_key].states[static_cast<std::size_t>(state - kBucketSlots.begin())] = index;
       } else {
@@ -119,10 +128,6 @@ class Converter {
           .WithFound(fmt::format("--etp {}", layout_.expert_tp()))
           .WithHint("`--to megatron` holds every division");
     }
-    if (with_optimizer_) {
-      return MakeError(ErrorCode::kUnsupported, "the legacy form of an optimizer over experts is not written by this version")
-          .WithHint("write `--to megatron`, or leave the state behind with --no-optim");
-    }
     args_.Set("moe_grouped_gemm", Value(GroupsExperts(args_)));
     return OkStatus();
   }
@@ -131,14 +136,15 @@ class Converter {
     if (source.param < 0) {
       return MakeError(ErrorCode::kIncomplete, "optimizer state without its parameter").WithTensor(key);
     }
-    for (const std::int32_t state : source.states) {
-      if ((state >= 0) == (source.states[0] >= 0)) continue;
-      return MakeError(ErrorCode::kIncomplete, "a parameter has a part of its optimizer state only").WithTensor(key)
-          .WithExpected("master weights and both moments")
-          .WithHint("--no-optim leaves all state behind");
-    }
-    with_optimizer_ = with_optimizer_ || source.states[0] >= 0;
-    return OkStatus();
+    const bool master = source.states[0] >= 0;
+    const bool adam = source.states[1] >= 0 && source.states[2] >= 0;
+    const bool none = source.states[1] < 0 && source.states[2] < 0;
+    with_optimizer_ = with_optimizer_ || master || source.momentum >= 0;
+    with_muon_ = with_muon_ || source.momentum >= 0;
+    if (source.momentum >= 0 ? master && none : adam ? master : none && !master) return OkStatus();
+    return MakeError(ErrorCode::kIncomplete, "a parameter has a part of its optimizer state only").WithTensor(key)
+        .WithExpected("master weights and both moments, or master weights and Muon's momentum")
+        .WithHint("--no-optim leaves all state behind");
   }
 
   /// The directories of a stage; ranks count as Megatron counts them (parallel_state.py: tensor ranks first).
@@ -174,6 +180,7 @@ class Converter {
         names.push_back(parameter.name);
         byname.emplace(parameter.name, std::move(parameter));
       };
+      const bool predicts = PredictsTokens() && (mtp_stage_ < 0 ? part.head : mtp_stage_ == stage && index + 1 == stages_.vpp);
       for (const auto& [key, source] : sources_) {
         if (IsVision(key)) {
           if (part.embedding) AddTower(key, source, add);
@@ -184,9 +191,9 @@ class Converter {
         } else if (const std::optional<std::int64_t> layer = LayerNumber(key)) {
           if (*layer < part.first || *layer >= part.first + part.count) continue;
           CROSSDOCK_RETURN_IF_ERROR(AddLayers({ModuleName(key, *layer - part.first, spec_), &source, {}, 0}, add));
-        } else if (only_ && key.starts_with(kMtpPrefix)) {
-          if (part.head) CROSSDOCK_RETURN_IF_ERROR(AddLayers({MtpModuleName(key, spec_), &source, {}, 0}, add));
-        } else if (WithinLanguageModel(key).starts_with("embedding.") ? part.embedding || (only_ && part.head && PredictsTokens()) : part.head) {
+        } else if (key.starts_with(kMtpPrefix)) {
+          if (predicts) CROSSDOCK_RETURN_IF_ERROR(AddLayers({MtpModuleName(key, spec_), &source, {}, 0}, add));
+        } else if (WithinLanguageModel(key).starts_with("embedding.") ? part.embedding || predicts : part.head) {
           add({key, &source, {}, 0});
         }
       }
@@ -221,7 +228,7 @@ class Converter {
     return tower ? rank_.tensor % layout_.tower_tp() : rank_.tensor;
   }
 
-  /// Layers of multi-token prediction stand with the head and have the embedding beside them.
+  /// Layers of multi-token prediction stand with the head, or where the layout string has them, and have the embedding beside them.
   [[nodiscard]] bool PredictsTokens() const {
     const auto first = sources_.lower_bound(std::string(kMtpPrefix));
     return first != sources_.end() && first->first.starts_with(kMtpPrefix);
@@ -273,8 +280,16 @@ class Converter {
     }
     if (with_optimizer_) {
       const Value* optimizer = common_.Find("optimizer");
-      CROSSDOCK_ASSIGN_OR_RETURN(Value made, distributed_ ? MakeDistributedOptimizer(optimizer != nullptr ? *optimizer : Value())
-                                                          : PlainOptimizer(optimizer != nullptr ? *optimizer : Value(), chunks));
+      CROSSDOCK_ASSIGN_OR_RETURN(const LegacyChain chain, ChainOf(optimizer != nullptr ? *optimizer : Value::MakeDict(), DividesExperts()));
+      if (chain.muon != with_muon_) {
+        return MakeError(ErrorCode::kIncomplete, "the parameter groups and the states are not those of one optimizer")
+            .WithExpected(with_muon_ ? "a group of Muon's" : "groups of Adam's alone")
+            .WithHint("--no-optim leaves all state behind");
+      }
+      Value made = MakeDistributedOptimizer(chain);
+      if (!distributed_) {
+        CROSSDOCK_ASSIGN_OR_RETURN(made, PlainOptimizer(chain, chunks));
+      }
       object.Set("optimizer", std::move(made));
       if (const Value* scheduler = common_.Find("opt_param_scheduler")) object.Set("opt_param_scheduler", *scheduler);
     }
@@ -302,31 +317,46 @@ class Converter {
     return model;
   }
 
-  Result<Value> PlainOptimizer(const Value& common, const std::vector<ModelChunk>& chunks) {
-    std::vector<OptimizedParameter> parameters;
-    std::vector<std::pair<std::string, Shape>> shapes;
+  /// A run with expert-parallel ranks has an optimizer for the experts alone.
+  [[nodiscard]] bool DividesExperts() const { return has_experts_ && layout_.ep > 1; }
+
+  Result<Value> PlainOptimizer(const LegacyChain& chain, const std::vector<ModelChunk>& chunks) {
+    std::vector<GroupedParameter> parameters;
     std::vector<const LocalParameter*> all;
     for (const ModelChunk& chunk : chunks) {
       for (const LocalParameter& parameter : chunk.parameters) {
+        if (IsModuleBuffer(parameter.name)) continue;
         CROSSDOCK_RETURN_IF_ERROR(CheckOptimized(parameter));
         CROSSDOCK_ASSIGN_OR_RETURN(const LegacyShard shard, Shard(parameter, parameter.source->param));
-        shapes.emplace_back(parameter.name, shard.shape);
+        parameters.push_back({parameter.name, shard.shape, parameter.experts > 0});
         all.push_back(&parameter);
       }
     }
-    const std::vector<OptimizerPlace> places = OptimizerPlaces(shapes);
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<OptimizerPlace> places, OptimizerPlaces(chain, parameters));
+    std::vector<OptimizedParameter> made(all.size());
     for (std::size_t i = 0; i < all.size(); ++i) {
-      OptimizedParameter made{shapes[i].first, shapes[i].second, {}, {}, {}};
-      const auto state = [&](std::size_t at, const std::string& place, Value* out) -> Status {
-        CROSSDOCK_ASSIGN_OR_RETURN(*out, AddTensor("optimizer/" + place, *all[i], all[i]->source->states[at], DType::kF32));
+      const Source& source = *all[i]->source;
+      if (chain.muon && (source.momentum >= 0) != IsOfMuon(parameters[i].name, parameters[i].shape)) return OtherOwner(parameters[i], source.momentum >= 0);
+      const std::string before = "optimizer/" + PathInChain(chain, places[i]);
+      const auto state = [&](std::int32_t entry, const std::string& place, Value* out) -> Status {
+        if (entry < 0) return OkStatus();
+        CROSSDOCK_ASSIGN_OR_RETURN(*out, AddTensor(before + place, *all[i], entry, DType::kF32));
         return OkStatus();
       };
-      CROSSDOCK_RETURN_IF_ERROR(state(0, fmt::format("fp32_from_fp16_params/{}/{}", places[i].group, places[i].index), &made.master));
-      CROSSDOCK_RETURN_IF_ERROR(state(1, fmt::format("optimizer/state/{}/exp_avg", places[i].number), &made.mu));
-      CROSSDOCK_RETURN_IF_ERROR(state(2, fmt::format("optimizer/state/{}/exp_avg_sq", places[i].number), &made.nu));
-      parameters.push_back(std::move(made));
+      CROSSDOCK_RETURN_IF_ERROR(state(source.states[0], fmt::format("fp32_from_fp16_params/{}/{}", places[i].group, places[i].index), &made[i].master));
+      CROSSDOCK_RETURN_IF_ERROR(state(source.states[1], fmt::format("optimizer/state/{}/exp_avg", places[i].number), &made[i].mu));
+      CROSSDOCK_RETURN_IF_ERROR(state(source.states[2], fmt::format("optimizer/state/{}/exp_avg_sq", places[i].number), &made[i].nu));
+      CROSSDOCK_RETURN_IF_ERROR(state(source.momentum, fmt::format("optimizer/state/{}/momentum_buffer", places[i].number), &made[i].momentum));
     }
-    return MakePlainOptimizer(common, parameters);
+    return MakePlainOptimizer(chain, places, made);
+  }
+
+  /// Numbers stand for names: a run gives them to its parameters by its own rule.
+  static Error OtherOwner(const GroupedParameter& parameter, bool muon) {
+    return MakeError(ErrorCode::kUnsupported, "the legacy form numbers the states by Megatron's own division between Muon and Adam, and the source divides otherwise").WithTensor(parameter.name)
+        .WithExpected(muon ? "Adam's moments" : "Muon's momentum")
+        .WithFound(muon ? "Muon's momentum" : "Adam's moments")
+        .WithHint("write `--to megatron`, or leave the state behind with --no-optim");
   }
 
   /// The type in which a run of 16 bits holds every parameter, whatever the files have; nothing for one of F32.
@@ -352,39 +382,69 @@ class Converter {
 
   // ---- distrib_optim.pt ----
 
+  using Members = std::vector<const LocalParameter*>;
+
+  /// One state; with expert-parallel ranks a list, of the dense parameters' and the experts'. The first data-parallel rank of either
+  /// writes it: the others of those that have a directory have None instead, and where both are that there is no file.
   Status AddBuffers(const std::string& dir, const std::vector<ModelChunk>& chunks) {
     file_ = dir + "/" + std::string(kLegacyDistributedFile);
+    const auto of = [](bool experts) { return [experts](const LocalParameter& parameter) { return (parameter.experts > 0) == experts; }; };
+    if (!DividesExperts()) {
+      CROSSDOCK_ASSIGN_OR_RETURN(Value object, Buffers(chunks, "", [](const LocalParameter&) { return true; }));
+      out_.catalog.objects[file_] = std::move(object);
+      return OkStatus();
+    }
+    ValueList both(2);
+    const bool dense = rank_.number < layout_.tp;
+    const bool experts = rank_.number < layout_.ep * layout_.expert_tp();
+    if (dense) {
+      CROSSDOCK_ASSIGN_OR_RETURN(both[0], Buffers(chunks, "0/", of(false)));
+    }
+    if (experts) {
+      CROSSDOCK_ASSIGN_OR_RETURN(both[1], Buffers(chunks, "1/", of(true)));
+    }
+    if (dense || experts) out_.catalog.objects[file_] = Value::MakeList(std::move(both));
+    return OkStatus();
+  }
+
+  template <typename Wanted>
+  Result<Value> Buffers(const std::vector<ModelChunk>& chunks, const std::string& before, const Wanted& wanted) {
     Value object = Value::MakeDict();
     object.Set("buckets_coalesced", Value(true));
     std::int64_t buffer = 0;
     for (const ModelChunk& chunk : chunks) {
-      if (chunk.parameters.empty()) continue;   // a chunk without parameters has no buffer
-      CROSSDOCK_ASSIGN_OR_RETURN(Value made, MakeBuffer(buffer, chunk));
+      Members members;
+      for (const LocalParameter& parameter : chunk.parameters) {
+        if (!IsModuleBuffer(parameter.name) && wanted(parameter)) members.push_back(&parameter);
+      }
+      if (members.empty()) continue;   // a chunk without parameters has no buffer
+      CROSSDOCK_ASSIGN_OR_RETURN(Value made, MakeBuffer(buffer, before, members));
       object.as_dict()->items.emplace_back(Value(buffer++), std::move(made));
     }
-    out_.catalog.objects[file_] = std::move(object);
-    return OkStatus();
+    return object;
   }
 
-  Result<Value> MakeBuffer(std::int64_t buffer, const ModelChunk& chunk) {
-    const DType dtype = RunDType().value_or(EntryAt(chunk.parameters.front().source->param).dtype);
+  Result<Value> MakeBuffer(std::int64_t buffer, const std::string& before, const Members& members) {
+    const DType dtype = RunDType().value_or(EntryAt(members.front()->source->param).dtype);
     std::vector<layout::BufferParam> sizes;
-    for (const LocalParameter& parameter : chunk.parameters) {
+    const bool embedding = std::ranges::any_of(members, [](const LocalParameter* member) { return member->name == kEmbeddingKey; });
+    for (const LocalParameter* member : members) {
+      const LocalParameter& parameter = *member;
       CROSSDOCK_RETURN_IF_ERROR(CheckOptimized(parameter));
       if (!RunDType() && EntryAt(parameter.source->param).dtype != dtype) {
         return MakeError(ErrorCode::kUnsupported, "distrib_optim.pt of parameters of several dtypes is not written").WithTensor(parameter.name)
             .WithHint("--set use_distributed_optimizer=False writes the plain optimizer's form");
       }
       CROSSDOCK_ASSIGN_OR_RETURN(const LegacyShard shard, Shard(parameter, parameter.source->param));
-      const bool shared = tied_ && layout_.pp > 1 && (parameter.name == kEmbeddingKey || parameter.name == kHeadKey);
+      const bool shared = layout_.pp > 1 && IsSharedEmbedding(parameter.name, tied_, PredictsTokens(), embedding);
       sizes.push_back({CheckedCount(shard.shape), shared});
     }
     CROSSDOCK_ASSIGN_OR_RETURN(const layout::BucketLayout places, layout::MakeBucketLayout(sizes, {}));
     const Value types = Value::MakeTuple({Value(dtype), Value(DType::kF32)});
-    const std::string place = fmt::format("{}/(torch.{}, torch.float32)/", buffer, dtype == DType::kBF16 ? "bfloat16" : "float16");
+    const std::string place = before + fmt::format("{}/(torch.{}, torch.float32)/", buffer, dtype == DType::kBF16 ? "bfloat16" : "float16");
     Value states = Value::MakeDict();
     for (std::size_t at = 0; at < kBucketStates.size(); ++at) {
-      CROSSDOCK_ASSIGN_OR_RETURN(LegacyShard flat, Flat(chunk, places, at));
+      CROSSDOCK_ASSIGN_OR_RETURN(LegacyShard flat, Flat(members, places, at));
       states.Set(kBucketStates[at], Push(place + std::string(kBucketStates[at]), DType::kF32, std::move(flat)));
     }
     states.Set("numel_unpadded", Value(places.total_unpadded()));
@@ -394,10 +454,10 @@ class Converter {
   }
 
   /// All parameters' states end to end, the gaps between them zero.
-  Result<LegacyShard> Flat(const ModelChunk& chunk, const layout::BucketLayout& places, std::size_t at) {
+  Result<LegacyShard> Flat(const Members& members, const layout::BucketLayout& places, std::size_t at) {
     std::vector<expr::Expr> parts;
-    for (const LocalParameter& parameter : chunk.parameters) {
-      CROSSDOCK_ASSIGN_OR_RETURN(LegacyShard shard, Shard(parameter, parameter.source->states[at]));
+    for (const LocalParameter* parameter : members) {
+      CROSSDOCK_ASSIGN_OR_RETURN(LegacyShard shard, Shard(*parameter, parameter->source->states[at]));
       CROSSDOCK_ASSIGN_OR_RETURN(expr::Expr wide, expr::Cast(std::move(shard.expr), DType::kF32));
       parts.push_back(std::move(wide));
     }
@@ -497,11 +557,13 @@ class Converter {
   LayerSpec spec_ = LayerSpec::kTransformerEngine;
   bool tied_ = false;
   bool with_optimizer_ = false;
+  bool with_muon_ = false;
   bool has_experts_ = false;
   std::map<std::string, Source> sources_;   // by model key
   std::map<std::pair<std::int32_t, std::int64_t>, expr::Expr> layer_exprs_;
   std::map<std::int32_t, ChunksByRank> chunks_;
   layout::StageMap stages_;
+  int mtp_stage_ = -1;                      // of the layout string; -1: with the head
   TargetState out_;
   std::vector<std::pair<Entry, expr::Expr>> made_;
   std::string file_;                        // of the rank at hand
@@ -531,6 +593,8 @@ Result<TargetState> ToLegacy(TargetState global, const layout::ParallelLayout& l
       stored->args.Set("use_dist_ckpt", Value(false));
       stored->args.Set("use_distributed_optimizer", Value(distributed && with_optimizer));
       stored->args.Set("no_save_rng", Value(true));
+      // Under this form such a run would look for files of its data-parallel ranks.
+      if (stored->args.Find("use_layer_wise_distributed_optimizer") != nullptr) stored->args.Set("use_layer_wise_distributed_optimizer", Value(false));
       common->second.Set("args", MakeNamespace(std::move(stored->args)));
     }
   }
@@ -539,13 +603,18 @@ Result<TargetState> ToLegacy(TargetState global, const layout::ParallelLayout& l
   return out;
 }
 
-bool UsesDistributedOptimizer(const TargetOptions& options, const Catalog& source) {
+Result<bool> UsesDistributedOptimizer(const TargetOptions& options, const Catalog& source, const TargetState& global) {
+  const bool muon = std::ranges::any_of(global.catalog.entries, [](const Entry& entry) { return ParseTensorKey(entry.name).slot == Slot::kMuonMu; });
   if (const auto set = options.set_args.find("use_distributed_optimizer"); set != options.set_args.end()) {
     const Value value = ParseArgument(set->second);
-    return value.as_bool() != nullptr && *value.as_bool();
+    const bool asked = value.as_bool() != nullptr && *value.as_bool();
+    if (!asked || !muon) return asked;
+    return MakeError(ErrorCode::kUnsupported, "Muon's state has no form in the distributed optimizer's file")
+        .WithFound("--set use_distributed_optimizer=True")
+        .WithHint("leave it out: the plain optimizer's form is written");
   }
   const std::optional<StoredArgs> stored = ReadStoredArgs(source);
-  return stored && stored->args.GetBool("use_distributed_optimizer").value_or(false);
+  return !muon && stored && stored->args.GetBool("use_distributed_optimizer").value_or(false);
 }
 
 }  // namespace crossdock::dialects::mcore

@@ -25,14 +25,14 @@ struct LegacyRankPlace {
 };
 
 /// `global`: chunks with shard = stage * ranks_per_stage() + rank, where rank counts tensor ranks, or for experts expert rank *
-/// expert_tp() + tensor rank within the expert; objects["common"]. Adam's state goes into model_optim_rng.pt, or into
+/// expert_tp() + tensor rank within the expert; objects["common"]. Optimizer state goes into model_optim_rng.pt, or into
 /// distrib_optim.pt where `distributed`. With `only` what this one rank holds, under the names of its file: every division is
 /// possible then, as there are no other directories.
 [[nodiscard]] Result<TargetState> ToLegacy(TargetState global, const layout::ParallelLayout& layout, bool distributed,
                                            const std::optional<LegacyRankPlace>& only = std::nullopt);
 
 /// Whether a run with these arguments keeps its Adam state in distrib_optim.pt: --set use_distributed_optimizer, else the
-/// arguments that the source stores, else no.
-[[nodiscard]] bool UsesDistributedOptimizer(const TargetOptions& options, const Catalog& source);
+/// arguments that the source stores, else no. One of Muon (`global` has its momentum) never does: kUnsupported where that is asked for.
+[[nodiscard]] Result<bool> UsesDistributedOptimizer(const TargetOptions& options, const Catalog& source, const TargetState& global);
 
 }  // namespace crossdock::dialects::mcore

@@ -78,7 +78,7 @@ class Merger {
     for (const LegacyModel& shard : shards_) {
       for (const std::vector<LegacyTensor>& chunk : shard.chunks) {
         for (const LegacyTensor& tensor : chunk) {
-          experts = experts || tensor.meaning.expert || tensor.meaning.all_experts;
+          experts = experts || tensor.meaning.of_experts();
           latent = latent || tensor.meaning.key.find(".linear_kv_up_proj.") != std::string::npos;
         }
       }
@@ -95,8 +95,9 @@ class Merger {
   /// All ranks' optimizer states, or none and the reason.
   void ReadStates() {
     if (options_.no_optim || !HasLegacyOptimizer(ranks_.ranks.front())) return;
+    // With expert parallelism not every rank that has a directory is the one of its kind that writes: some have no such file.
+    const bool distributed = std::ranges::any_of(ranks_.ranks, [](const LegacyRank& rank) { return rank.distributed != nullptr; });
     for (std::size_t i = 0; i < shards_.size(); ++i) {
-      const bool distributed = ranks_.ranks[i].distributed != nullptr;
       Result<LegacyState> state = distributed ? ReadDistributedOptimizer(source_, ranks_, ranks_.ranks[i], shards_[i])
                                               : ReadLegacyOptimizer(source_, ranks_.ranks[i], shards_[i]);
       if (!state) {
@@ -106,6 +107,30 @@ class Merger {
       }
       view_.prove_masters = view_.prove_masters || distributed;
       states_.push_back(*std::move(state));
+    }
+    for (std::size_t i = 0; i < shards_.size() && distributed && ranks_.ep > 1; ++i) TakeFromOthers(i);
+    const auto muons = [](const auto& held) { return held.second[static_cast<std::size_t>(Slot::kMuonMu)] != nullptr; };
+    muon_ = std::ranges::any_of(states_, [&](const LegacyState& state) { return std::ranges::any_of(state.params, muons); });
+  }
+
+  /// The state of a parameter lies with one of the ranks that hold the same part of it: it is what the others have too.
+  void TakeFromOthers(std::size_t to) {
+    const LegacyRank& rank = ranks_.ranks[to];
+    for (std::size_t from = 0; from < shards_.size(); ++from) {
+      const LegacyRank& other = ranks_.ranks[from];
+      if (from == to || other.pipeline != rank.pipeline || states_[from].params.empty()) continue;
+      const bool dense = other.tensor == rank.tensor;
+      const bool experts = other.expert == rank.expert && other.tensor % ranks_.etp == rank.tensor % ranks_.etp;
+      for (std::size_t chunk = 0; (dense || experts) && chunk < shards_[to].chunks.size() && chunk < shards_[from].chunks.size(); ++chunk) {
+        std::map<std::string_view, std::int32_t> entries;
+        for (const LegacyTensor& tensor : shards_[from].chunks[chunk]) entries[tensor.name] = tensor.entry;
+        for (const LegacyTensor& tensor : shards_[to].chunks[chunk]) {
+          const bool same = tensor.meaning.of_experts() ? experts : dense;
+          if (!same || states_[to].params.contains(tensor.entry) || !entries.contains(tensor.name)) continue;
+          const auto held = states_[from].params.find(entries.at(tensor.name));
+          if (held != states_[from].params.end()) states_[to].params[tensor.entry] = held->second;
+        }
+      }
     }
   }
 
@@ -122,7 +147,7 @@ class Merger {
     }
     std::map<std::string, std::map<std::int64_t, const LegacyTensor*>> experts;   // by key, then local number
     for (const LegacyTensor& tensor : shards_[at].chunks[chunk]) {
-      if (tensor.meaning.expert || tensor.meaning.all_experts) {
+      if (tensor.meaning.of_experts()) {
         experts[KeyOf(tensor, first_layer)][tensor.meaning.expert.value_or(0)] = &tensor;
         continue;
       }
@@ -343,7 +368,7 @@ class Merger {
 
   void Add(const std::string& key, Slot slot, Expr whole) {
     if (whole == nullptr) return;
-    const std::string name = SlotKey(slot, key);
+    const std::string name = SlotKey(slot, key, muon_ ? OptimizerForm::kPlain : OptimizerForm::kDistributed);
     view_.catalog.entries.push_back({name, Slot::kParam, whole->dtype, whole->shape, {}});
     view_.exprs.push_back(expr::Simplify(whole));
   }
@@ -417,7 +442,11 @@ class Merger {
     const bool carried = std::ranges::any_of(states_, [](const LegacyState& s) { return !s.params.empty(); });
     if (carried) {
       common.Set("optimizer", CommonOptimizer(rank, states_.front().step));
-      DeclareFullyReshardable(&common);
+      if (muon_) {
+        common.Set("content_metadata", Value::MakeDict({{Value("singleton_local_shards"), Value(false)}, {Value("chained_optim_avoid_prefix"), Value(true)}}));
+      } else {
+        DeclareFullyReshardable(&common);
+      }
     } else if (HasLegacyOptimizer(rank)) {
       std::string reason = options_.no_optim ? "left behind by --no-optim" : view_.optimizer_refusal.empty() ? "it holds no state yet" : view_.optimizer_refusal;
       view_.left_out.push_back({"optimizer state", std::move(reason), 1, 0});
@@ -437,6 +466,7 @@ class Merger {
   std::int64_t extra_states_ = 0;
   bool old_names_ = false;
   bool fuse_norms_ = true;
+  bool muon_ = false;                        // some state is Muon's, whose optimizer is never the distributed one
   std::vector<bool> used_;                   // by entry of the source: some tensor of the view is made of it
   GlobalView view_;
 };

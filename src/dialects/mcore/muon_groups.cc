@@ -16,8 +16,6 @@ Value OneOfChain(ValueList groups) {
 
 }  // namespace
 
-bool IsMuonGroup(const Value& group) { return group.GetFloat("momentum").has_value() && group.Find("betas") == nullptr; }
-
 Value MakeMuonGroup(const MuonSettings& settings, bool experts) {
   Value group = Value::MakeDict();
   group.Set("is_expert_parallel", Value(experts));

@@ -4,6 +4,7 @@
 /// Threads: functions are pure.
 #pragma once
 
+#include "dialects/hf/muon_group.h"
 #include "tensor/value.h"
 
 namespace crossdock::dialects::mcore {
@@ -14,8 +15,7 @@ struct MuonSettings {
   double momentum = 0;   ///< of the exponential average: new = momentum * old + (1 - momentum) * gradient
 };
 
-/// Muon's groups have a momentum and, unlike Adam's, no betas and no step.
-[[nodiscard]] bool IsMuonGroup(const Value& group);
+using hf::IsMuonGroup;
 
 /// One group as Megatron makes it; the experts of a run with expert-parallel ranks have a group of their own.
 [[nodiscard]] Value MakeMuonGroup(const MuonSettings& settings, bool experts);

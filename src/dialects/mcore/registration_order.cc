@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <optional>
 #include <utility>
 
 #include "dialects/mcore/keys.h"
@@ -69,9 +71,25 @@ constexpr std::array<std::pair<std::string_view, int>, 6> kOutside = {{
     {"embedding.position_embeddings.weight", 0},
     {"decoder.final_layernorm.weight", 2},
     {"decoder.final_layernorm.bias", 2},
-    {"output_layer.weight", 3},
-    {"output_layer.bias", 3},
+    {"output_layer.weight", 4},
+    {"output_layer.bias", 4},
 }};
+
+/// Of a layer of multi-token prediction, before and after the decoder layer within it.
+constexpr std::array kBeforeInner = {std::string_view("enorm.weight"), std::string_view("hnorm.weight"), std::string_view("eh_proj.weight")};
+constexpr std::string_view kAfterInner = "final_layernorm.weight";
+
+/// What follows the number in "mtp.layers.<number>.rest".
+std::optional<std::pair<std::int64_t, std::string_view>> MtpLayer(std::string_view name) {
+  constexpr std::string_view kLayers = "mtp.layers.";
+  if (!name.starts_with(kLayers)) return std::nullopt;
+  name.remove_prefix(kLayers.size());
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (error != std::errc{} || end == name.data() + name.size() || *end != '.' || number < 0) return std::nullopt;
+  name.remove_prefix(static_cast<std::size_t>(end - name.data()) + 1);
+  return std::pair{number, name};
+}
 
 }  // namespace
 
@@ -89,12 +107,26 @@ Result<RegistrationPlace> PlaceOf(std::string_view name, LayerSpec spec) {
   for (std::size_t i = 0; i < kOutside.size(); ++i) {
     if (name == kOutside[i].first) return RegistrationPlace{kOutside[i].second, 0, static_cast<int>(i), 0, 0};
   }
-  const std::optional<std::int64_t> layer = LayerNumber(name);
-  if (!layer) return unknown();
-  std::string_view rest = name.substr(std::string_view("decoder.layers.").size());
-  rest.remove_prefix(rest.find('.') + 1);
+  RegistrationPlace place{1, 0, 0, 0, 0};
+  std::string_view rest;
+  constexpr int kInner = static_cast<int>(kBeforeInner.size());
+  if (const auto predicting = MtpLayer(name)) {
+    place.part = 3;
+    place.layer = predicting->first;
+    rest = predicting->second;
+    const auto before = std::find(kBeforeInner.begin(), kBeforeInner.end(), rest);
+    place.in_layer = rest == kAfterInner ? kInner + static_cast<int>(kInLayer.size()) : static_cast<int>(before - kBeforeInner.begin());
+    if (rest == kAfterInner || before != kBeforeInner.end()) return place;
+    if (!rest.starts_with("mtp_model_layer.") && !rest.starts_with("transformer_layer.")) return unknown();
+    rest.remove_prefix(rest.find('.') + 1);
+  } else if (const std::optional<std::int64_t> layer = LayerNumber(name)) {
+    place.layer = *layer;
+    rest = name.substr(std::string_view("decoder.layers.").size());
+    rest.remove_prefix(rest.find('.') + 1);
+  } else {
+    return unknown();
+  }
   const bool local = spec == LayerSpec::kLocal;
-  RegistrationPlace place{1, *layer, 0, 0, 0};
   std::string known = local ? WithOwnNorms(rest) : std::string(rest);
   if (known.starts_with("mlp.experts.")) {
     const LegacyName one = ParseLegacyName(name);
@@ -110,7 +142,7 @@ Result<RegistrationPlace> PlaceOf(std::string_view name, LayerSpec spec) {
   }
   const auto found = std::find(kInLayer.begin(), kInLayer.end(), known);
   if (found == kInLayer.end()) return unknown();
-  place.in_layer = static_cast<int>(found - kInLayer.begin());
+  place.in_layer = static_cast<int>(found - kInLayer.begin()) + (place.part == 3 ? kInner : 0);
   return place;
 }
 

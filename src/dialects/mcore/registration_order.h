@@ -6,6 +6,7 @@
 /// `linear_qkv`, as the base class builds it. A grouped module holds all first matrices of its experts, then all second ones.
 /// Names are those of the module (`decoder.layers.<i>.input_layernorm.weight`) or of torch_dist, which gives the norms of
 /// Megatron's own layers the names of TransformerEngine's; the two specifications register the input norm at different places.
+/// A layer of multi-token prediction has its two norms and its projection before the decoder layer within it, and a norm after.
 /// Buffers that are stored (`mlp.router.expert_bias`) have a place too: that in the module's state.
 /// Errors: kUnsupported for a name that no GPTModel has. Threads: functions are pure.
 #pragma once
@@ -33,7 +34,7 @@ enum class LayerSpec : std::uint8_t {
 
 /// The place of one parameter in that order; places compare.
 struct RegistrationPlace {
-  int part = 0;            ///< 0 embedding, 1 layers, 2 final norm, 3 head
+  int part = 0;            ///< 0 embedding, 1 layers, 2 final norm, 3 layers of multi-token prediction, 4 head
   std::int64_t layer = 0;
   int in_layer = 0;
   std::int64_t expert = 0; ///< of this rank

@@ -64,6 +64,8 @@ Result<std::vector<RankDir>> ListRankDirs(io::Storage& storage, const std::strin
     if (entry.kind != io::FileKind::kDirectory || !IsRankDir(entry.name)) continue;
     bool complete = false;
     CROSSDOCK_ASSIGN_OR_RETURN(RankDir rank, ReadDir(storage, dir, entry.name, &complete));
+    // With a distributed optimizer every rank makes its directory, also those that then write nothing.
+    if (!complete && !rank.distributed && rank.others.empty()) continue;
     if (!complete && ++count <= kMostNamed) missing += (missing.empty() ? "`" : ", `") + Printable(entry.name) + "`";
     out.push_back(std::move(rank));
   }

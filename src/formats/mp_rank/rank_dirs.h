@@ -24,7 +24,7 @@ struct RankDir {
 /// True for "mp_rank_" and one to three numbers.
 [[nodiscard]] bool IsRankDir(std::string_view name);
 
-/// Sorted by name. kIncomplete when there are none.
+/// Sorted by name, empty ones left out: not every rank that makes its directory writes into it. kIncomplete when there are none.
 [[nodiscard]] Result<std::vector<RankDir>> ListRankDirs(io::Storage& storage, const std::string& dir);
 
 }  // namespace crossdock::formats::mp_rank

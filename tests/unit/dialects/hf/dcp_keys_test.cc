@@ -34,7 +34,7 @@ TEST(DcpKeys, TheLongestEndingThatIsANameCounts) {
   EXPECT_FALSE(Names().Find("xlm_head.weight", true).has_value());
 }
 
-TEST(DcpKeys, AdamStateIsToldByItsLastWord) {
+TEST(DcpKeys, StateIsToldByItsLastWord) {
   const auto mu = ParseStateKey("app.optim.state.module.lm_head.weight.exp_avg");
   ASSERT_TRUE(mu.has_value());
   EXPECT_EQ(mu->prefix, "app.optim.");
@@ -44,10 +44,10 @@ TEST(DcpKeys, AdamStateIsToldByItsLastWord) {
   EXPECT_EQ(ParseStateKey("state.3.exp_avg_sq")->name, "3");
   EXPECT_EQ(ParseStateKey("optim.state.a.step")->kind, StateKind::kStep);
   EXPECT_FALSE(ParseStateKey("state_dict.model.a.exp_avg").has_value());
-  EXPECT_FALSE(ParseStateKey("optim.state.a.momentum_buffer").has_value());
+  EXPECT_EQ(ParseStateKey("optim.state.a.momentum_buffer")->kind, StateKind::kMomentum);
   EXPECT_FALSE(ParseStateKey("optim.state.step").has_value());
-  EXPECT_TRUE(Names().IsStateOfParameter("optim.state.lm_head.weight.momentum_buffer"));
-  EXPECT_FALSE(Names().IsStateOfParameter("optim.state.other.momentum_buffer"));
+  EXPECT_TRUE(Names().IsStateOfParameter("optim.state.lm_head.weight.square_avg"));
+  EXPECT_FALSE(Names().IsStateOfParameter("optim.state.other.square_avg"));
 }
 
 TEST(DcpKeys, GroupsAreNumbersOrNames) {

@@ -15,7 +15,7 @@ const NameIndex& KnownNames() {
   static const NameIndex names({"model.a", "model.b"});
   return names;
 }
-const std::vector<std::string> kParams = {"model.a", "model.b"};
+const ParamsWithState kParams = {{"model.a", "model.b"}, {}};
 
 std::vector<std::string> Members(const Value& group) {
   std::vector<std::string> out;
@@ -80,6 +80,30 @@ TEST(DcpSettings, WhatNobodySaysIsAskedFor) {
   EXPECT_THAT(MakeParamGroups(HubState(), options, kParams), IsError(ErrorCode::kUsage, HasSubstr("fast")));
   options.set_args = {{"seq_length", "4"}};
   EXPECT_THAT(MakeParamGroups(HubState(), options, kParams), IsError(ErrorCode::kUsage, HasSubstr("seq_length")));
+}
+
+/// The fields of a group of torch.optim.Muon, and the order of `get_state_dict(model, (muon, adamw))`.
+TEST(DcpSettings, MuonHasAGroupOfItsOwnBeforeAdams) {
+  Value muon = Value::MakeDict({{Value("lr"), Value(0.02)}, {Value("weight_decay"), Value(0.3)}, {Value("momentum"), Value(0.9)}});
+  HubState hub = WithGroups({std::move(muon), Group({}, 0.1)}, "mcore");
+  hub.extras.Set("args", Value::MakeDict({{Value("muon_nesterov"), Value(false)}, {Value("muon_num_ns_steps"), Value(6)}}));
+  ASSERT_OK_AND_ASSIGN(const ParamGroupsToWrite made, MakeParamGroups(hub, {}, {{"model.a"}, {"model.b"}}));
+  ASSERT_EQ(made.groups.size(), 2U);
+  EXPECT_THAT(Members(made.groups[0]), ElementsAre("model.b"));
+  for (const auto& [field, value] : {std::pair{"lr", 0.02}, {"weight_decay", 0.3}, {"momentum", 0.9}, {"eps", 1e-7}, {"ns_steps", 6.0}}) EXPECT_EQ(made.groups[0].GetFloat(field), value) << field;
+  EXPECT_EQ(made.groups[0].GetBool("nesterov"), false);
+  EXPECT_NE(made.groups[0].Find("ns_coefficients"), nullptr);
+  EXPECT_NE(made.groups[0].Find("adjust_lr_fn"), nullptr);
+  EXPECT_EQ(made.groups[0].Find("betas"), nullptr);
+  EXPECT_EQ(made.groups[1].GetFloat("lr"), 0.5);
+  EXPECT_EQ(made.groups[1].GetFloat("weight_decay"), 0.1);
+  TargetOptions options;
+  options.set_args = {{"lr", "0.5"}, {"weight_decay", "0.25"}};
+  EXPECT_THAT(MakeParamGroups(HubState(), options, {{"model.a"}, {"model.b"}}), IsError(ErrorCode::kUsage, HasSubstr("--set muon_momentum=VALUE")));
+  options.set_args["muon_momentum"] = "0.8";
+  ASSERT_OK_AND_ASSIGN(const ParamGroupsToWrite said, MakeParamGroups(HubState(), options, {{"model.a"}, {"model.b"}}));
+  EXPECT_EQ(said.groups[0].GetFloat("momentum"), 0.8);
+  EXPECT_THAT(MakeParamGroups(HubState(), options, kParams), IsError(ErrorCode::kUsage, HasSubstr("no state of Muon")));
 }
 
 TEST(DcpSettings, OldTorchKeepsStepsAsPlainNumbers) {

@@ -4,6 +4,7 @@
 namespace crossdock::dialects::hf {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
@@ -91,7 +92,7 @@ TEST(WriteDcp, RefusesWhatHasNoForm) {
   HubTensor moment = *FindHub(hub, "model.norm.weight");
   moment.slot = Slot::kMuonMu;
   hub.tensors.push_back(moment);
-  EXPECT_THAT(WriteDcp(hub, {}), IsError(ErrorCode::kUnsupported, HasSubstr("Muon")));
+  EXPECT_THAT(WriteDcp(hub, {}), IsError(ErrorCode::kUnsupported, AllOf(HasSubstr("matrices"), HasSubstr("model.norm.weight"))));
   hub.tensors.back().slot = Slot::kAdamMu;
   EXPECT_THAT(WriteDcp(hub, {}), IsError(ErrorCode::kUsage, HasSubstr("Adam's step")));
 }

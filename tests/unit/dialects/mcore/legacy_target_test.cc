@@ -76,7 +76,6 @@ TEST(LegacyTarget, TheLastStageOfATiedModelHasACopy) {
   EXPECT_EQ(two.catalog.objects.at("mp_rank_00_001/model_optim_rng.pt").FindPath("optimizer.fp32_from_fp16_params")->as_sequence()->at(0).as_sequence()->size(), 9U);
 }
 
-/// A file cannot hold them, for nobody has told the order of their registration; memory has none.
 TEST(LegacyTarget, OneRankHoldsLayersOfPredictionWithAnEmbeddingBesideThem) {
   Value config = TinyConfig("glm4_moe", 3);
   for (const auto& [key, value] : {std::pair{"n_routed_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 8}, {"n_shared_experts", 1}, {"first_k_dense_replace", 1},
@@ -95,7 +94,14 @@ TEST(LegacyTarget, OneRankHoldsLayersOfPredictionWithAnEmbeddingBesideThem) {
   options.layout.etp = 1;
   options.layout.first_stage_layers = 2;
   ASSERT_OK_AND_ASSIGN(TargetState global, WriteHub(hub, options));
-  EXPECT_THAT(ToLegacy(global, options.layout, false), IsError(ErrorCode::kUnsupported, HasSubstr("order of registration")));
+  ASSERT_OK_AND_ASSIGN(const TargetState all, ToLegacy(global, options.layout, false));
+  const std::vector<std::string> names = ModelNames(all, "mp_rank_01_001_001/model_optim_rng.pt");
+  const auto place = [&](const char* name) { return std::ranges::find(names, name) - names.begin(); };
+  EXPECT_EQ(names.front(), "embedding.word_embeddings.weight");
+  EXPECT_LT(place("decoder.final_layernorm.weight"), place("mtp.layers.0.enorm.weight"));
+  EXPECT_LT(place("mtp.layers.0.eh_proj.weight"), place("mtp.layers.0.mtp_model_layer.self_attention.linear_proj.weight"));
+  EXPECT_LT(place("mtp.layers.0.mtp_model_layer.mlp.router.weight"), place("mtp.layers.0.final_layernorm.weight"));
+  EXPECT_LT(place("mtp.layers.0.final_layernorm.weight"), place("output_layer.weight"));
   ASSERT_OK_AND_ASSIGN(const TargetState first, ToLegacy(global, options.layout, false, LegacyRankPlace{1, 0, 1, 0}));
   ASSERT_OK_AND_ASSIGN(const TargetState last, ToLegacy(global, options.layout, false, LegacyRankPlace{1, 1, 1, 0}));
   const std::string at = "mp_rank_01_001_001/model_optim_rng.pt#model/";
@@ -156,16 +162,23 @@ TEST(LegacyTarget, DistributedStatesAreFlatAndBackwards) {
 
 TEST(LegacyTarget, SaysWhetherTheOptimizerIsDistributed) {
   Value args = TinyArgs();
-  EXPECT_FALSE(UsesDistributedOptimizer({}, McoreSource("llama", args)));
+  const auto uses = [&](const TargetOptions& options, const TargetState& target) { return UsesDistributedOptimizer(options, McoreSource("llama", args), target); };
+  const auto says = [&](const TargetOptions& options, const TargetState& target) { return *uses(options, target); };
+  EXPECT_FALSE(says({}, {}));
   args.Set("use_distributed_optimizer", Value(true));
-  EXPECT_TRUE(UsesDistributedOptimizer({}, McoreSource("llama", args)));
+  EXPECT_TRUE(says({}, {}));
   TargetOptions asked;
   asked.set_args["use_distributed_optimizer"] = "False";
-  EXPECT_FALSE(UsesDistributedOptimizer(asked, McoreSource("llama", args)));
+  EXPECT_FALSE(says(asked, {}));
+  TargetState muon;   // whose optimizer is never the distributed one
+  muon.catalog.entries.push_back({"optimizer.state.momentum_buffer.decoder.layers.mlp.linear_fc2.weight", Slot::kParam, DType::kF32, {2, 4, 4}, {}});
+  EXPECT_FALSE(says({}, muon));
+  asked.set_args["use_distributed_optimizer"] = "True";
+  EXPECT_THAT(uses(asked, muon), IsError(ErrorCode::kUnsupported, HasSubstr("use_distributed_optimizer")));
 }
 
 /// A Qwen3-MoE of 3 layers, the first of them dense, with 6 experts of 12 rows.
-Result<TargetState> Experts(TargetOptions options, bool adam = false) {
+Result<TargetState> Experts(TargetOptions options, bool adam = false, bool distributed = false) {
   Value config = TinyConfig("qwen3_moe", 3);
   config.Set("num_experts", Value(6));
   config.Set("num_experts_per_tok", Value(2));
@@ -177,7 +190,36 @@ Result<TargetState> Experts(TargetOptions options, bool adam = false) {
   if (adam) options = WithAdamSettings(options);
   Result<TargetState> global = WriteHub(*hub, options);
   if (!global) return global.error();
-  return ToLegacy(std::move(*global), options.layout, false);
+  return ToLegacy(std::move(*global), options.layout, distributed);
+}
+
+/// ETP 1 with TP 2: ranks 0 to 2 are the first ones of their experts, ranks 0 and 1 of the dense parameters.
+TEST(LegacyTarget, ExpertsOfExpertParallelRanksHaveAnOptimizerOfTheirOwn) {
+  TargetOptions options;
+  options.layout.tp = 2;
+  options.layout.ep = 3;
+  options.layout.etp = 1;
+  ASSERT_OK_AND_ASSIGN(const TargetState plain, Experts(options, true));
+  const std::string file = "mp_rank_01_001/model_optim_rng.pt";
+  const ValueList& chain = *plain.catalog.objects.at(file).Find("optimizer")->as_sequence();
+  ASSERT_EQ(chain.size(), 2U);
+  const ValueList& groups = *chain[1].FindPath("optimizer.param_groups")->as_sequence();
+  ASSERT_EQ(groups.size(), 1U);
+  EXPECT_EQ(groups[0].GetBool("is_expert_parallel"), true);
+  EXPECT_EQ(groups[0].Find("params")->as_sequence()->size(), 8U);   // 2 layers, 2 experts, 2 matrices
+  EXPECT_TRUE(Has(plain, file + "#optimizer/1/optimizer/state/7/exp_avg_sq"));
+  EXPECT_TRUE(Has(plain, file + "#optimizer/0/fp32_from_fp16_params/1/0"));
+
+  ASSERT_OK_AND_ASSIGN(const TargetState flat, Experts(options, true, true));
+  const auto both = [&](const char* dir) {
+    const ValueList& states = *flat.catalog.objects.at(std::string(dir) + "/distrib_optim.pt").as_sequence();
+    return std::pair(!states[0].is_null(), !states[1].is_null());
+  };
+  EXPECT_EQ(both("mp_rank_00_000"), std::pair(true, true));
+  EXPECT_EQ(both("mp_rank_01_001"), std::pair(true, true));
+  EXPECT_EQ(both("mp_rank_00_002"), std::pair(false, true));
+  EXPECT_FALSE(flat.catalog.objects.contains("mp_rank_01_000/distrib_optim.pt"));   // the rank that looks there is the first of nothing
+  EXPECT_TRUE(Has(flat, "mp_rank_00_002/distrib_optim.pt#1/0/(torch.bfloat16, torch.float32)/param"));
 }
 
 TEST(LegacyTarget, EveryPairOfRanksHasItsOwnExperts) {
@@ -218,7 +260,6 @@ TEST(LegacyTarget, RefusesExpertsThatNoDirectoryTellsApart) {
   TargetOptions options;
   options.layout.etp = 2;
   EXPECT_THAT(Experts(options), IsError(ErrorCode::kUnsupported, AllOf(HasSubstr("--etp 2"), HasSubstr("--to megatron"))));
-  EXPECT_THAT(Experts({}, true), IsError(ErrorCode::kUnsupported, AllOf(HasSubstr("optimizer over experts"), HasSubstr("--no-optim"))));
 }
 
 TEST(LegacyTarget, RefusesWhatTheFormCannotHold) {

@@ -87,9 +87,21 @@ TEST(RegistrationOrderTest, ExpertsFollowTheirRouterByMatrixOrByNumber) {
 TEST(RegistrationOrderTest, RefusesUnknownParametersByName) {
   for (const char* name : {"decoder.layers.0.mlp.experts.experts.linear_fc1.weight", "decoder.layers.0.mlp.experts.linear_fc1.weight",
                            "decoder.layers.0.mlp.experts.local_experts.1.linear_fc3.weight", "decoder.layers.mlp.linear_fc2.weight",
-                           "decoder.layers.0.cross_attention.linear_q.weight", "mtp.layers.0.enorm.weight"}) {
+                           "decoder.layers.0.cross_attention.linear_q.weight", "mtp.layers.0.enorm.bias", "mtp.layers.0.other_layer.mlp.linear_fc2.weight", "mtp.enorm.weight"}) {
     EXPECT_THAT(InRegistrationOrder({name}, LayerSpec::kTransformerEngine), IsError(ErrorCode::kUnsupported, HasSubstr(name)));
   }
+}
+
+/// MultiTokenPredictionLayer: enorm, hnorm, eh_proj, the decoder layer within, final_layernorm; the block stands between decoder and head.
+TEST(RegistrationOrderTest, LayersOfPredictionStandBeforeTheHead) {
+  const std::vector<std::string> order = {"embedding.word_embeddings.weight", "decoder.layers.0.mlp.linear_fc2.weight", "decoder.final_layernorm.weight", "mtp.layers.0.enorm.weight",
+                                          "mtp.layers.0.hnorm.weight", "mtp.layers.0.eh_proj.weight", "mtp.layers.0.mtp_model_layer.self_attention.linear_proj.weight",
+                                          "mtp.layers.0.mtp_model_layer.mlp.experts.linear_fc1.weight0", "mtp.layers.0.mtp_model_layer.mlp.experts.linear_fc1.weight1",
+                                          "mtp.layers.0.mtp_model_layer.mlp.experts.linear_fc2.weight0", "mtp.layers.0.final_layernorm.weight", "mtp.layers.1.enorm.weight", "output_layer.weight"};
+  std::vector<std::string> mixed = order;
+  std::sort(mixed.begin(), mixed.end());
+  ASSERT_OK_AND_ASSIGN(const std::vector<std::string> sorted, InRegistrationOrder(mixed, LayerSpec::kTransformerEngine));
+  EXPECT_EQ(sorted, order);
 }
 
 TEST(RegistrationOrderTest, TheSpecificationIsTheRunsOwn) {

@@ -39,6 +39,14 @@ TEST(RankDirs, ListsWhatIsThereAndNoGrid) {
   EXPECT_FALSE(ranks[1].distributed);
 }
 
+/// TP2 EP3 ETP1 with a distributed optimizer: megatron-core 0.19.2 makes six directories and writes into three.
+TEST(RankDirs, PassesOverEmptyOnes) {
+  const auto storage = With({"mp_rank_00_000/model_optim_rng.pt"});
+  ASSERT_THAT(io::MakeDirs(*storage, "/c/mp_rank_01_000"), IsOk());
+  ASSERT_OK_AND_ASSIGN(const auto ranks, ListRankDirs(*storage, "/c"));
+  ASSERT_EQ(ranks.size(), 1U);
+}
+
 TEST(RankDirs, RefusesRanksWithoutTheirModel) {
   const auto cut = With({"mp_rank_00/model_optim_rng.pt", "mp_rank_01/distrib_optim.pt"});
   EXPECT_THAT(ListRankDirs(*cut, "/c"), IsError(ErrorCode::kIncomplete, AllOf(HasSubstr("`mp_rank_01`"), Not(HasSubstr("mp_rank_00")))));
