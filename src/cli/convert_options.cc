@@ -351,6 +351,7 @@ Result<ConvertOptions> BuildConvertOptions(const Request& request, const Machine
   options.target = std::move(ends.target);
   options.to = std::move(ends.to);
   options.hf_template = std::move(ends.hf_template);
+  CROSSDOCK_ASSIGN_OR_RETURN(options.lora_base, request.One("lora-base"));
   if (options.source.empty()) return MissingWord(request, "SOURCE");
   CROSSDOCK_RETURN_IF_ERROR(FillNames(request, &options));
   CROSSDOCK_RETURN_IF_ERROR(FillLayout(request, &options.layout));

@@ -81,6 +81,7 @@ constexpr std::array kTable = {
     One("params-from", "", "model|master", kConverting, "which copy becomes the parameters; default model"),
     One("mtp", "", "keep|drop|template", kConverting, "layers of multi-token prediction; template: missing ones from --hf-template; default keep"),
     One("experts", "", "single|fused", kTargeting | kWatch, "how experts are stored under Hugging Face names; default: as the template, else as released"),
+    One("lora-base", "", "DIR", kConvert | kPlan | kManifest, "MaxText or Tunix step that the source's LoRA adapters are merged into (alpha: its metadata, or --set lora_alpha=N)"),
     One("muon-momentum", "", "ema|sum", kTargeting, "what Muon's momentum is in the source, or the target, that does not say it; where they differ it is converted"),
     Many("set", "", "ARG=VALUE", kTargeting, "an argument that the target must store and the source lacks (repeatable)"),
     One("hf-template", "origin-hf-dir hf-config", "DIR", kReading, "where config.json, tokenizer and names come from"),

@@ -18,6 +18,7 @@ SourceRequest RequestOf(const ConvertOptions& options) {
   request.hf_template = options.hf_template;
   request.set_args = options.set_args;
   request.scan_axis = options.scan_axis;
+  request.lora_base = options.lora_base;
   request.no_optim = options.no_optim;
   request.drop_mtp = options.mtp == "drop";
   request.mtp_of_template = options.mtp == "template";

@@ -85,6 +85,7 @@ std::vector<std::string> RequestWords(const ConvertOptions& options) {
   words.Flag("--scan-layers", options.scan_layers == true);
   words.Flag("--no-scan-layers", options.scan_layers == false);
   words.Say("--scan-axis", options.scan_axis);
+  words.Say("--lora-base", options.lora_base);
   words.Say("--opt-type", options.opt_type);
   if (options.zstd_level) words.Say("--compression", *options.zstd_level == 0 ? std::string("none") : fmt::format("zstd:{}", *options.zstd_level));
   words.Flag("--no-commit-marker", options.no_commit_marker);

@@ -8,11 +8,12 @@
 #include <tuple>
 
 #include "convert/kinds.h"
+#include "convert/lora_merge.h"
+#include "convert/mtp_template.h"
 #include "crossdock/nearest.h"
 #include "dialects/hf/config_check.h"
 #include "dialects/hf/hf_dialect.h"
 #include "dialects/hf/language_model.h"
-#include "convert/mtp_template.h"
 #include "dialects/hf/mtp.h"
 #include "dialects/maxtext/inventory.h"
 #include "dialects/maxtext/maxtext_dialect.h"
@@ -74,7 +75,8 @@ Result<dialects::HubState> ReadTunixHub(const Source& source, const dialects::ma
                                                               : "the step holds LoRA's adapters beside the weights that they belong to; they are not merged")
         .WithExpected("a model's own weights")
         .WithFound("`kernel_lora_a` and `kernel_lora_b`")
-        .WithHint("`--to maxtext` carries them as they are");
+        .WithHint(view.lora_alone ? "`--lora-base DIR` merges them into a MaxText or Tunix step; `--to maxtext` carries them as they are"
+                                  : "`--lora-base` with the same path merges them; `--to maxtext` carries them as they are");
   }
   CROSSDOCK_ASSIGN_OR_RETURN(dialects::HubState hub, dialects::maxtext::ReadHub(view.catalog, options));
   for (dialects::HubTensor& tensor : hub.tensors) {
@@ -248,6 +250,7 @@ Result<Source> OpenSource(io::Storage& storage, const SourceRequest& request) {
   CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<Kind> from, ParseSourceKind(request.from));
   CROSSDOCK_ASSIGN_OR_RETURN(source.found, formats::Recognise(storage, request.path, request.step, from));
   CROSSDOCK_ASSIGN_OR_RETURN(source.reader, formats::Open(storage, source.found));
+  CROSSDOCK_RETURN_IF_ERROR(MergeLora(storage, request, &source));
   TellStrayOptimizerFiles(storage, &source.found);
   std::optional<std::string> reference = request.hf_template;
   // Checkpoints of ours carry the model's own config.json and tokenizer: the best template there is.

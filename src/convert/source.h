@@ -37,6 +37,7 @@ struct SourceRequest {
   std::optional<std::string> family, rules, hf_template;
   std::vector<std::pair<std::string, std::string>> set_args;  ///< --set: of a MaxText source, what it does not store
   std::optional<int> scan_axis;                          ///< --scan-axis, of a MaxText source
+  std::optional<std::string> lora_base;                  ///< --lora-base: what the source's adapters are merged into
   bool no_optim = false;
   bool drop_mtp = false;
   bool mtp_of_template = false;
@@ -58,6 +59,7 @@ struct Source {
   std::string label;                                     ///< the path as the user gave it
   io::Storage* storage = nullptr;
   formats::Found found;
+  std::string also_read;                                 ///< another checkpoint that takes part: LoRA's adapters, whose base `found` is then
   std::unique_ptr<formats::CheckpointReader> reader;
   std::unique_ptr<family::FamilyFile> own_rules;         ///< --rules
   std::optional<Template> reference;                     ///< --hf-template

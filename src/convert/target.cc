@@ -124,7 +124,7 @@ Status CheckKept(const Source& source, const ConvertOptions& options) {
 }
 
 /// What a MaxText source was told for itself is no argument of the target.
-bool IsForSource(const Source& source, const std::string& argument) { return formats::IsOrbax(source.found.kind) && argument == "rope_type"; }
+bool IsForSource(const Source& source, const std::string& argument) { return formats::IsOrbax(source.found.kind) && (argument == "rope_type" || (argument == "lora_alpha" && !source.also_read.empty())); }
 
 /// What a conversion of Muon's momentum was told, and no target but Megatron's and PyTorch's stores.
 bool IsForMomentum(const Source& source, Kind to, const std::string& argument) { return source.momentum && !WritesMegatron(to) && to != Kind::kDcp && argument == "muon_momentum"; }
@@ -400,7 +400,8 @@ Status CheckApart(const Source& source, const std::string& target_root, const st
   const std::string from = Canonical(source.found.path);
   const std::string to = Canonical(unit);
   const bool same_word = Canonical(source.label) == Canonical(target_root);
-  if (!same_word && !Inside(to, from) && !Inside(from, to)) return OkStatus();
+  const std::string other = source.also_read.empty() ? from : Canonical(source.also_read);
+  if (!same_word && !Inside(to, from) && !Inside(from, to) && !Inside(to, other) && !Inside(other, to)) return OkStatus();
   return MakeError(ErrorCode::kUsage, "source and target must lie apart: nothing is ever written into a source")
       .WithPath(target_root)
       .WithFound(fmt::format("the source at `{}`", Printable(from, 4096)))
