@@ -33,6 +33,7 @@ class Binder {
     if (consumer_.empty() && !family_.consumers.empty()) consumer_ = family_.consumers.front();
     for (const Group& group : family_.groups) {
       if ((!group.consumer.empty() && group.consumer != consumer_) || (group.repeats && options_.dialect == "hf")) continue;
+      if (!group.dialect.empty() && (group.dialect == "maxtext") != (options_.dialect == "maxtext")) continue;
       const std::size_t before = binding_.tensors.size();
       Result<void> bound = OneGroup(group);
       for (std::size_t i = before; i < binding_.tensors.size(); ++i) binding_.tensors[i].repeats = group.repeats;

@@ -23,7 +23,7 @@ constexpr int kMaxIncludes = 4;
 constexpr std::array<std::string_view, 4> kWords = {"hf", "mcore", "maxtext", "tunix"};
 
 bool SameIndex(const Group& a, const Group& b) {
-  if (a.index.size() != b.index.size() || a.hub_prefix != b.hub_prefix || a.prefixes != b.prefixes || a.consumer != b.consumer || a.repeats != b.repeats) return false;
+  if (a.index.size() != b.index.size() || a.hub_prefix != b.hub_prefix || a.prefixes != b.prefixes || a.consumer != b.consumer || a.dialect != b.dialect || a.repeats != b.repeats) return false;
   for (std::size_t i = 0; i < a.index.size(); ++i) {
     if (a.index[i].letter != b.index[i].letter || a.index[i].first != b.index[i].first || a.index[i].last != b.index[i].last || a.index[i].kind != b.index[i].kind) return false;
   }

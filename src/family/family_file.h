@@ -78,6 +78,7 @@ struct Group {
   std::vector<Row> rows;
   std::vector<CopyRule> copies;                    ///< with the group's index
   std::string consumer;                            ///< rows only for this one of FamilyFile::consumers; empty: for all
+  std::string dialect;                             ///< "maxtext": rows for it alone; "mcore": for all but it; empty: for all
   bool repeats = false;                            ///< the rows' hub tensors are those of other rows, stored once more
 };
 
@@ -107,7 +108,7 @@ struct FamilyFile {
   std::map<std::string, std::map<std::string, std::string>> layer_kinds;
   Window window = Window::kUnsaid;
   std::map<std::string, std::string> mcore_flags;  ///< family facts for Megatron's arguments, e.g. qk_layernorm = true
-  std::map<std::string, std::string> maxtext_flags;  ///< how MaxText scans: cycle (a formula), remainder (true)
+  std::map<std::string, std::string> maxtext_flags;  ///< how MaxText scans (dialects/maxtext/layers.h): cycle and alone (formulas), remainder (true), names
   /// Megatron's argument -> dotted path of config.json that says the same in the same units, both ways; "!path": the opposite, true where absent.
   std::map<std::string, std::string> arguments;
   std::vector<std::string> buffers;                ///< patterns (fnmatch) of hub names without gradient: no moments, no masters

@@ -269,6 +269,9 @@ class Reader {
         CROSSDOCK_RETURN_IF_ERROR(Copies(node, group));
       } else if (key == "consumer") {
         CROSSDOCK_RETURN_IF_ERROR(Text(node, key, group.consumer));
+      } else if (key == "dialect") {
+        CROSSDOCK_RETURN_IF_ERROR(Text(node, key, group.dialect));
+        if (group.dialect != "mcore" && group.dialect != "maxtext") return At(node, fmt::format("dialect is mcore or maxtext, not \"{}\"", Printable(group.dialect)));
       } else if (key == "repeats") {
         const auto* truth = node.as_boolean();
         if (truth == nullptr) return At(node, "repeats is true or false");

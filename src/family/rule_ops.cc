@@ -30,7 +30,9 @@ constexpr std::array kOps = {
     OpInfo{"T", 0, 0, Argument::kNone},            OpInfo{"heads", 0, 0, Argument::kOptional},
     OpInfo{"heads_out", 0, 0, Argument::kOptional}, OpInfo{"heads_b", 0, 0, Argument::kOptional},
     OpInfo{"rope_pair", 0, 0, Argument::kOptional}, OpInfo{"scale", 0, 0, Argument::kRequired},
-    OpInfo{"conv", 0, 0, Argument::kNone},
+    OpInfo{"conv", 0, 0, Argument::kNone},         OpInfo{"conv_T", 0, 0, Argument::kNone},
+    OpInfo{"split", 0, 2, Argument::kNone},        OpInfo{"gdn_join_qkvz", 2, 0, Argument::kNone},
+    OpInfo{"gdn_join_ba", 2, 0, Argument::kNone},
 };
 
 struct Call {
@@ -234,7 +236,7 @@ Status ApplyHeads(const Call& call, std::int64_t d, Chain& chain) {
 
 Status ApplyOne(const Call& call, const OpContext& context, Chain& chain) {
   const std::size_t rank = chain.expr->shape.size();
-  if (call.name == "id" || call.name == "pair") return OkStatus();
+  if (call.name == "id" || call.name == "pair" || call.name == "split") return OkStatus();
   if (call.name.starts_with("gdn_")) {
     if (rank == 0) return WrongShape(call.name, chain.expr->shape, "at least one axis");
     chain.expr = expr::Shard(chain.expr, 0);
@@ -262,6 +264,11 @@ Status ApplyOne(const Call& call, const OpContext& context, Chain& chain) {
     CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, expr::Reshape(chain.expr, {shape[0], shape[2]}));
     CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, expr::Transpose(chain.expr, {1, 0}));
     CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, expr::Reverse(chain.expr, 0));
+    return OkStatus();
+  }
+  if (call.name == "conv_T") {
+    if (rank != 3 || chain.expr->shape[1] != 1) return WrongShape("conv_T", chain.expr->shape, "[channels, 1, width]");
+    CROSSDOCK_ASSIGN_OR_RETURN(chain.expr, expr::Transpose(chain.expr, {2, 1, 0}));
     return OkStatus();
   }
   if (call.name == "scale") {
@@ -298,46 +305,6 @@ Status ApplyOne(const Call& call, const OpContext& context, Chain& chain) {
   }
   return ApplyHeads(call, d, chain);
 }
-
-Result<std::vector<Chain>> Start(const Call& call, const std::vector<Expr>& inputs, const OpContext& context, bool split_halves) {
-  const std::string& op = call.name;
-  if (op == "qkv" || op == "qgkv") {
-    CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t d, EvaluateInteger(call.argument.empty() ? "d" : call.argument, *context.letters));
-    CROSSDOCK_ASSIGN_OR_RETURN(Expr joined, op == "qkv" ? Qkv(inputs, d) : Qgkv(inputs, d));
-    return std::vector<Chain>{{std::move(joined)}};
-  }
-  std::vector<Expr> halves;
-  for (const Expr& one : inputs) {
-    if (one->shape.empty()) return WrongShape(op, one->shape, "at least one axis");
-    halves.push_back(expr::Shard(one, 0));
-  }
-  if (split_halves) return std::vector<Chain>{{halves[0]}, {halves[1]}};
-  CROSSDOCK_ASSIGN_OR_RETURN(Expr joined, expr::Concat(std::move(halves), 0));
-  return std::vector<Chain>{{std::move(joined)}};
-}
-
-}  // namespace
-
-std::span<const OpInfo> AllOps() { return kOps; }
-
-Result<OpInfo> FindOp(std::string_view op) {
-  const Call call = SplitCall(op);
-  for (const OpInfo& info : kOps) {
-    if (info.name != call.name) continue;
-    if (info.argument == Argument::kNone && !call.argument.empty()) {
-      return MakeError(ErrorCode::kUsage, fmt::format("the operation {} takes no argument", info.name));
-    }
-    if (info.argument == Argument::kRequired && call.argument.empty()) {
-      return MakeError(ErrorCode::kUsage, fmt::format("the operation {} needs an argument", info.name));
-    }
-    return info;
-  }
-  std::string known;
-  for (const OpInfo& info : kOps) known += fmt::format("{}{}", known.empty() ? "" : ", ", info.name);
-  return MakeError(ErrorCode::kUsage, fmt::format("\"{}\" is no operation", Printable(call.name))).WithExpected(fmt::format("one of {}", known));
-}
-
-namespace {
 
 /// How a tensor of a gated delta net is divided along its first axis: `groups` times the parts' rows one after the other.
 struct RowParts {
@@ -405,12 +372,81 @@ Result<Expr> JoinRows(std::string_view op, const std::vector<Expr>& all, const L
   return expr::Reshape(joined, flat);
 }
 
+/// Two parts of the last axis: in turn (`pair`), or one after the other (`split`).
+bool IsOfLastAxis(std::string_view op) { return op == "pair" || op == "split"; }
+
+/// What Qwen3.5 keeps in two tensors, as Qwen3-Next has it: queries, keys and values, then z; or beta and alpha.
+Result<Expr> JoinDeltaNet(std::string_view op, const std::vector<Expr>& in, const Letters& letters) {
+  if (op == "gdn_join_ba") return JoinRows("gdn_ba", in, letters);
+  CROSSDOCK_ASSIGN_OR_RETURN(const RowParts parts, RowPartsOf("gdn_qkv", letters));
+  std::vector<Expr> all;
+  std::int64_t at = 0;
+  for (const std::int64_t rows : parts.rows) {  // slices of the leaf itself: an inverse puts these together
+    Box box = Box::Whole(in[0]->shape);
+    if (in[0]->shape.empty() || at + rows > in[0]->shape[0]) return WrongShape(op, in[0]->shape, fmt::format("{} rows", fmt::join(parts.rows, " + ")));
+    box.offsets[0] = at;
+    box.sizes[0] = rows;
+    at += rows;
+    CROSSDOCK_ASSIGN_OR_RETURN(Expr part, expr::Slice(in[0], std::move(box)));
+    all.push_back(std::move(part));
+  }
+  if (at != in[0]->shape[0]) return WrongShape(op, in[0]->shape, fmt::format("{} rows", fmt::join(parts.rows, " + ")));
+  all.push_back(in[1]);
+  return JoinRows("gdn_qkvz", all, letters);
+}
+
+Result<std::vector<Chain>> Start(const Call& call, const std::vector<Expr>& inputs, const OpContext& context, bool split_halves) {
+  const std::string& op = call.name;
+  if (op == "qkv" || op == "qgkv") {
+    CROSSDOCK_ASSIGN_OR_RETURN(const std::int64_t d, EvaluateInteger(call.argument.empty() ? "d" : call.argument, *context.letters));
+    CROSSDOCK_ASSIGN_OR_RETURN(Expr joined, op == "qkv" ? Qkv(inputs, d) : Qgkv(inputs, d));
+    return std::vector<Chain>{{std::move(joined)}};
+  }
+  if (op.starts_with("gdn_join_")) {
+    CROSSDOCK_ASSIGN_OR_RETURN(Expr joined, JoinDeltaNet(op, inputs, *context.letters));
+    return std::vector<Chain>{{std::move(joined)}};
+  }
+  std::vector<Expr> halves;
+  for (const Expr& one : inputs) {
+    if (one->shape.empty()) return WrongShape(op, one->shape, "at least one axis");
+    halves.push_back(expr::Shard(one, 0));
+  }
+  if (split_halves) return std::vector<Chain>{{halves[0]}, {halves[1]}};
+  CROSSDOCK_ASSIGN_OR_RETURN(Expr joined, expr::Concat(std::move(halves), 0));
+  return std::vector<Chain>{{std::move(joined)}};
+}
+
 }  // namespace
 
+std::span<const OpInfo> AllOps() { return kOps; }
+
+Result<OpInfo> FindOp(std::string_view op) {
+  const Call call = SplitCall(op);
+  for (const OpInfo& info : kOps) {
+    if (info.name != call.name) continue;
+    if (info.argument == Argument::kNone && !call.argument.empty()) {
+      return MakeError(ErrorCode::kUsage, fmt::format("the operation {} takes no argument", info.name));
+    }
+    if (info.argument == Argument::kRequired && call.argument.empty()) {
+      return MakeError(ErrorCode::kUsage, fmt::format("the operation {} needs an argument", info.name));
+    }
+    return info;
+  }
+  std::string known;
+  for (const OpInfo& info : kOps) known += fmt::format("{}{}", known.empty() ? "" : ", ", info.name);
+  return MakeError(ErrorCode::kUsage, fmt::format("\"{}\" is no operation", Printable(call.name))).WithExpected(fmt::format("one of {}", known));
+}
+
 Result<Expr> SplitPart(std::string_view op, const Expr& whole, std::int64_t at, const Letters& letters) {
-  if (op != "pair") return SplitRows(op, whole, static_cast<std::size_t>(at), letters);
+  if (!IsOfLastAxis(op)) return SplitRows(op, whole, static_cast<std::size_t>(at), letters);
   const std::size_t rank = whole->shape.size();
   if (rank == 0 || rank >= kMaxRank || whole->shape[rank - 1] % 2 != 0) return WrongShape(op, whole->shape, "a last axis of pairs");
+  if (op == "split") {
+    Box box = Box::Whole(whole->shape);
+    box.sizes[rank - 1] /= 2;
+    box.offsets[rank - 1] = at * box.sizes[rank - 1];
+    return expr::Slice(whole, std::move(box));
+  }
   Shape split = whole->shape;
   split[rank - 1] /= 2;
   split.push_back(2);
@@ -419,9 +455,10 @@ Result<Expr> SplitPart(std::string_view op, const Expr& whole, std::int64_t at, 
 }
 
 Result<Expr> JoinParts(std::string_view op, const std::vector<Expr>& parts, const Letters& letters) {
-  if (op != "pair") return JoinRows(op, parts, letters);
+  if (!IsOfLastAxis(op)) return JoinRows(op, parts, letters);
   const Shape& part = parts.front()->shape;
   if (parts.size() != 2 || part.empty()) return WrongShape(op, part, "two parts with an axis");
+  if (op == "split") return expr::Concat(parts, static_cast<int>(part.size()) - 1);
   CROSSDOCK_ASSIGN_OR_RETURN(const Expr pairs, expr::Stack(parts, static_cast<int>(part.size())));
   Shape whole = part;
   whole[part.size() - 1] *= 2;

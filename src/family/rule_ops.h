@@ -28,7 +28,7 @@ struct OpInfo {
 [[nodiscard]] Result<OpInfo> FindOp(std::string_view op);
 
 /// The `at`-th of the tensors that a splitting operation makes of one, and the way back from all of them. The parts of `pair` lie
-/// in turn along the last axis; those of gdn_qkvz and gdn_ba follow each other within each key head (letters nk, nv, dk, dv), those of
+/// in turn along the last axis, those of `split` one after the other; those of gdn_qkvz and gdn_ba follow each other within each key head (letters nk, nv, dk, dv), those of
 /// gdn_qkv once, along the first axis.
 [[nodiscard]] Result<expr::Expr> SplitPart(std::string_view op, const expr::Expr& whole, std::int64_t at, const Letters& letters);
 [[nodiscard]] Result<expr::Expr> JoinParts(std::string_view op, const std::vector<expr::Expr>& parts, const Letters& letters);

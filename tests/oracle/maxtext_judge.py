@@ -4,7 +4,8 @@ environment `maxtext` (scripts/setup_test_env.sh maxtext), one process for many 
     python maxtext_judge.py JOB.json RESULT.json
 
 JOB: {case: {"model_name": ..., "settings": {MaxText's settings}, "items": STEP/items, and "hf": directory (logits) or "state": "adamw" |
-"muon" | "adam_pax" (the full state)}}. RESULT: {case: {"max_difference", "scale", "kl"}} of the logits against transformers', or {"found": {array
+"muon" | "adam_pax" (the full state)}}. RESULT: {case: {"max_difference", "scale", "kl"}} of the logits against transformers' (and "prediction": [the
+loss of the layer of multi-token prediction, what it should be]), or {"found": {array
 name: [dtype, shape, sha256 of the bytes]}, "not_found": [names]}; {"error": text} where MaxText refuses.
 """
 import hashlib
@@ -63,6 +64,38 @@ def loaded_model(config, items):
     return model, mesh
 
 
+def prediction_loss(reference, directory, tokens):
+    """The summed cross entropy of DeepSeek's first layer of multi-token prediction, which transformers does not build: the tensors of such a layer
+    are those of one decoder layer more, and norms and a projection before it."""
+    import pathlib
+    import safetensors.torch
+    import torch
+    import transformers
+
+    tensors = {}
+    for file in pathlib.Path(directory).glob("*.safetensors"):
+        tensors |= safetensors.torch.load_file(file)
+    last = reference.config.num_hidden_layers
+    own = {name.removeprefix(f"model.layers.{last}."): tensor for name, tensor in tensors.items() if name.startswith(f"model.layers.{last}.")}
+    config = transformers.AutoConfig.from_pretrained(directory)
+    config.num_hidden_layers = last + 1
+    deeper = transformers.AutoModelForCausalLM.from_pretrained(directory, config=config, dtype=torch.float32, attn_implementation="eager").eval()
+    hidden = []
+    hook = reference.model.norm.register_forward_pre_hook(lambda module, inputs: hidden.append(inputs[0]))
+    reference(tokens, use_cache=False)
+    hook.remove()
+
+    def norm(x, weight):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + config.rms_norm_eps) * weight
+
+    both = torch.cat([norm(reference.get_input_embeddings()(tokens[:, 1:]), own["enorm.weight"]), norm(hidden[0][:, :-1], own["hnorm.weight"])], -1)
+    deeper.model.layers = torch.nn.ModuleList([deeper.model.layers[last]])
+    deeper.config.num_hidden_layers = 1
+    deeper.model.norm.weight.data = own["shared_head.norm.weight"]
+    found = deeper(inputs_embeds=both @ own["eh_proj.weight"].T, use_cache=False).logits
+    return torch.nn.functional.cross_entropy(found[0, :-1], tokens[0, 2:], reduction="sum")
+
+
 def logits(job):
     import torch
     import transformers
@@ -74,16 +107,22 @@ def logits(job):
     tokens = np.random.default_rng(11).integers(3, vocabulary, (1, 24))
     with torch.no_grad():
         expected = reference(torch.tensor(tokens), use_cache=False).logits.float().numpy()
+        predicted = prediction_loss(reference, job["hf"], torch.tensor(tokens)) if job["settings"].get("mtp_num_layers") else None
     model, mesh = loaded_model(config, job["items"])
     padded = np.zeros((1, LENGTH), np.int32)
     padded[:, :24] = tokens
     segments = (np.arange(LENGTH) < 24).astype(np.int32)[None]
+    # A prediction layer's target is the target after next.
+    targets = {} if predicted is None else {"decoder_target_tokens": jnp.asarray(np.roll(padded, -1, 1)), "decoder_target_mask": jnp.asarray(np.roll(segments, -1, 1))}
     with mesh:
-        found = model(decoder_input_tokens=jnp.asarray(padded), decoder_positions=jnp.arange(LENGTH)[None], decoder_segment_ids=jnp.asarray(segments), enable_dropout=False)
+        found = model(decoder_input_tokens=jnp.asarray(padded), decoder_positions=jnp.arange(LENGTH)[None], decoder_segment_ids=jnp.asarray(segments), enable_dropout=False, **targets)
     found = np.asarray(found[0] if isinstance(found, tuple) else found, np.float32)[:, :24, :vocabulary]
     softmax = [jax.nn.log_softmax(jnp.asarray(x, jnp.float32)) for x in (expected, found)]
     kl = float(jnp.max(jnp.sum(jnp.exp(softmax[0]) * (softmax[0] - softmax[1]), -1)))
-    return {"max_difference": float(np.abs(found - expected).max()), "scale": float(np.abs(expected).mean()), "kl": kl}
+    result = {"max_difference": float(np.abs(found - expected).max()), "scale": float(np.abs(expected).mean()), "kl": kl}
+    if predicted is not None:
+        result["prediction"] = [float(np.asarray(model.mtp_block.losses[...])[0]), float(predicted)]
+    return result
 
 
 def state(job, adapt=lambda model: None):

@@ -20,6 +20,13 @@ def _rope(theta, **more):
     return {"rope_parameters": {"rope_type": "default", "rope_theta": theta, **more}}
 
 
+_V3 = _MLA | dict(q_lora_rank=22, n_shared_experts=1, n_group=2, topk_group=1, routed_scaling_factor=2.5, norm_topk_prob=True, rope_parameters=_YARN | {"mscale": 1.0, "mscale_all_dim": 1.0})
+_V3_SETTINGS = {"shared_experts": 1, "q_lora_rank": 22, "n_routing_groups": 2, "topk_routing_group": 1}
+_DELTA = dict(head_dim=16, num_experts=6, moe_intermediate_size=28, shared_expert_intermediate_size=28, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=6, linear_value_head_dim=10,
+              linear_conv_kernel_dim=3) | _rope(10000000.0, partial_rotary_factor=0.25)
+_DELTA_SETTINGS = {"num_experts": 6, "num_experts_per_tok": 2, "base_moe_mlp_dim": 28, "shared_experts": 1, "gdn_num_key_heads": 2, "gdn_num_value_heads": 4, "gdn_key_head_dim": 6, "gdn_value_head_dim": 10,
+                   "gdn_conv_kernel_dim": 3, "gdn_chunk_size": 16}
+
 # case -> (transformers' classes, settings, MaxText's model, MaxText's further settings)
 CASES = {
     "llama3.1": ("Llama", _BASE | dict(rms_norm_eps=1e-5) | _rope(500000.0, rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192),
@@ -35,9 +42,8 @@ CASES = {
     "deepseek_v2": ("DeepseekV2", _MLA | dict(q_lora_rank=None, n_shared_experts=2, routed_scaling_factor=1.0, topk_method="greedy", norm_topk_prob=False,
                                               rope_parameters=_YARN | {"mscale": 0.707, "mscale_all_dim": 0.707}),
                     "deepseek2-16b", {"shared_experts": 2, "q_lora_rank": 0}),
-    "deepseek_v3": ("DeepseekV3", _MLA | dict(q_lora_rank=22, n_shared_experts=1, n_group=2, topk_group=1, routed_scaling_factor=2.5, norm_topk_prob=True,
-                                              rope_parameters=_YARN | {"mscale": 1.0, "mscale_all_dim": 1.0}),
-                    "deepseek3-671b", {"shared_experts": 1, "q_lora_rank": 22, "n_routing_groups": 2, "topk_routing_group": 1}),
+    "deepseek_v3": ("DeepseekV3", _V3, "deepseek3-671b", _V3_SETTINGS),
+    "deepseek_v3_mtp": ("DeepseekV3", _V3, "deepseek3-671b", _V3_SETTINGS | {"mtp_num_layers": 1}),
     # The root of the hidden size is a number in bfloat16: in a float32 model transformers does not round it as MaxText does.
     "gemma2": ("Gemma2", _BASE | dict(hidden_size=64, num_attention_heads=4, tie_word_embeddings=True, query_pre_attn_scalar=8, hidden_activation="gelu_pytorch_tanh", sliding_window=4096) | _rope(10000.0), "gemma2-2b",
                {"base_num_decoder_layers": 2}),
@@ -50,9 +56,17 @@ CASES = {
     "olmo3": ("Olmo3", _BASE | dict(num_key_value_heads=6, sliding_window=4096, max_position_embeddings=65536,
                                     rope_parameters={kind: _YARN | {"rope_theta": 500000.0, "factor": 8.0, "original_max_position_embeddings": 8192}
                                                      for kind in ("full_attention", "sliding_attention")}), "olmo3-7b", {}),
+    "llama4": ("Llama4Text", _BASE | dict(num_hidden_layers=8, num_experts_per_tok=1, num_local_experts=6, intermediate_size=28, intermediate_size_mlp=76, interleave_moe_layer_step=2, rms_norm_eps=1e-5,
+                                          use_qk_norm=True) | _rope(500000.0), "llama4-17b-128e",
+               {"num_experts": 6, "num_experts_per_tok": 1, "base_mlp_dim": 76, "base_moe_mlp_dim": 28, "shared_experts": 1, "interleave_moe_layer_step": 2, "use_qk_norm": True}),
+    # Two blocks of four layers and one left over; in Qwen3.5 nothing is.
+    "qwen3_next": ("Qwen3Next", _BASE | _EXPERTS | _DELTA | dict(num_hidden_layers=9, norm_topk_prob=True), "qwen3-next-80b-a3b", _DELTA_SETTINGS),
+    "qwen3_5_moe": ("Qwen3_5MoeText", _BASE | _EXPERTS | _DELTA | dict(num_hidden_layers=8), "qwen3.5-35b-a3b", _DELTA_SETTINGS | {"use_multimodal": False, "use_mrope": False}),
 }
 # Where MaxText multiplies with the tied embedding it does so in bfloat16.
 TIED = {"gemma2", "gemma3"}
+# Their recurrence runs in chunks of other sizes, which adds up in another order.
+DELTA_NETS = ("qwen3_next", "qwen3_5_moe")
 # Ours -> how to come back: what is scaled is within a unit in the last place.
 SCALED = {"llama3.1", "llama3", "mistral", "mixtral", "gemma2", "gemma3"}
 
@@ -68,7 +82,28 @@ def write(case, directory):
             tensor.copy_(fill(f"{case}:{key}", tuple(tensor.shape), torch.float32))
     model.tie_weights()
     model.save_pretrained(directory, max_shard_size="90KB")
+    if case.endswith("_mtp"):
+        _add_prediction_layer(case, pathlib.Path(directory), settings["num_hidden_layers"])
     return json.loads((pathlib.Path(directory) / "config.json").read_text())
+
+
+def _add_prediction_layer(case, directory, layers):
+    """What transformers does not save: after the last layer one more like it, with norms and a projection of its own, and embedding and head once more."""
+    import safetensors.torch
+    tensors = {}
+    for file in directory.glob("*.safetensors"):
+        tensors |= safetensors.torch.load_file(file)
+        file.unlink()
+    (directory / "model.safetensors.index.json").unlink()
+    last, at = f"model.layers.{layers - 1}.", f"model.layers.{layers}."
+    hidden = tensors["model.norm.weight"].shape[0]
+    more = {at + name.removeprefix(last): fill(f"{case}:{at}{name}", tuple(tensor.shape), torch.float32) for name, tensor in tensors.items() if name.startswith(last)}
+    more |= {at + name: fill(f"{case}:{at}{name}:norm.weight", (hidden,), torch.float32) for name in ("enorm.weight", "hnorm.weight", "shared_head.norm.weight")}
+    more[at + "eh_proj.weight"] = fill(f"{case}:{at}eh_proj", (hidden, 2 * hidden), torch.float32)
+    more |= {at + "embed_tokens.weight": tensors["model.embed_tokens.weight"].clone(), at + "shared_head.head.weight": tensors["lm_head.weight"].clone()}
+    safetensors.torch.save_file(tensors | more, directory / "model.safetensors", {"format": "pt"})
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | {"num_nextn_predict_layers": 1}))
 
 
 def settings(case):

@@ -31,7 +31,8 @@ struct ByName {
   const char* family;
 };
 constexpr std::array kByName = {
-    ByName{"GptOssAttention.", "gpt_oss"},
+    ByName{"GptOssAttention.", "gpt_oss"},        ByName{"Llama4MoEBlock_0.", "llama4"},
+    ByName{"decoder.layers.local_layers.", "qwen3_next"},
     ByName{"DeepSeekMoeBlock_0.MoeBlock_0.gate.bias", "deepseek_v3"},
     ByName{"DeepSeekMoeBlock_0.", "deepseek_v2"}, ByName{"moe_block.", "qwen3_moe"},
     ByName{"MoeBlock_0.", "mixtral"},             ByName{"self_attention_local.", "gemma2"},
@@ -48,7 +49,7 @@ Result<const family::FamilyFile*> ByNames(const Inventory& inventory, std::vecto
     return family;
   }
   return MakeError(ErrorCode::kIncomplete, "the checkpoint stores no configuration, and its names fit several families, whose values differ")
-      .WithExpected("llama or mistral by --family, or a configuration")
+      .WithExpected("the family by --family (llama or mistral; qwen3_next or qwen3_5_moe), or a configuration")
       .WithFound(fmt::format("{} tensors without a name that one family alone has", inventory.tensors.size()))
       .WithHint(kTemplateHint);
 }
@@ -62,19 +63,32 @@ Value ParseSetting(const std::string& text) {
   return {text};
 }
 
-/// Conditions read words that no shape tells: they must have been said.
+Error NotTold(const std::string& setting, const std::string& rule) {
+  return MakeError(ErrorCode::kIncomplete, fmt::format("nothing in the checkpoint tells MaxText's setting {}, on which the order of values depends", setting))
+      .WithExpected(fmt::format("the setting of the run ({})", rule))
+      .WithHint(fmt::format("{}, or its {} with --set {}=VALUE", kTemplateHint, setting, setting));
+}
+
+/// These show in the tree: a size that is absent from it is absent from the model.
+bool ShowsInTree(const std::string& setting) {
+  constexpr std::array<std::string_view, 3> kShown = {"logits_via_embedding", "q_lora_rank", "shared_experts"};
+  return std::find(kShown.begin(), kShown.end(), setting) != kShown.end();
+}
+
+/// Some conditions and sizes show in no shape: they must have been said. What config.json's silence means is no word of MaxText's.
 Status CheckSaid(const family::FamilyFile& family, const Value& config) {
+  for (const auto& [letter, rule] : family.letters) {
+    const auto places = rule.paths.find("maxtext");
+    if (rule.fallback.empty() || places == rule.paths.end()) continue;   // without a default its absence is an error of its own
+    const auto told = [&](const std::string& place) { return config.Find(place) != nullptr || ShowsInTree(place); };
+    if (std::none_of(places->second.begin(), places->second.end(), told)) return NotTold(places->second.front(), "letter " + letter);
+  }
   for (const auto& [word, rules] : family.conditions) {
     const auto rule = rules.find("maxtext");
     if (rule == rules.end()) continue;
     CROSSDOCK_ASSIGN_OR_RETURN(const family::Formula formula, family::ParseFormula(rule->second));
     for (const std::string& name : family::NamesOf(formula)) {
-      // These show in the tree: a size that is absent from it is absent from the model.
-      constexpr std::array<std::string_view, 3> kShown = {"logits_via_embedding", "q_lora_rank", "shared_experts"};
-      if (config.Find(name) != nullptr || std::find(kShown.begin(), kShown.end(), name) != kShown.end()) continue;
-      return MakeError(ErrorCode::kIncomplete, fmt::format("nothing in the checkpoint tells MaxText's setting {}, on which the order of values depends", name))
-          .WithExpected(fmt::format("the setting of the run ({})", rule->second))
-          .WithHint(fmt::format("{}, or its {} with --set {}=VALUE", kTemplateHint, name, name));
+      if (config.Find(name) == nullptr && !ShowsInTree(name)) return NotTold(name, rule->second);
     }
   }
   return OkStatus();
@@ -111,10 +125,7 @@ Result<ChosenConfig> ChooseConfig(const Catalog& catalog, const ReadOptions& opt
   chosen.model = *std::move(model);
   chosen.config = *std::move(config);
   // The tree holds them or not; most models of MaxText have no place for the layers of multi-token prediction.
-  std::int64_t mtp = 0;
-  constexpr std::int64_t kMostMtpLayers = 64;
-  while (mtp < kMostMtpLayers && inventory.Holds(fmt::format("mtp_block.mtp_layer_{}.", mtp + 1))) ++mtp;
-  CROSSDOCK_RETURN_IF_ERROR(hf::AgreeOnMtp(*chosen.family, mtp, chosen.origin, &chosen.config, &chosen.model, &chosen.notices));
+  CROSSDOCK_RETURN_IF_ERROR(hf::AgreeOnMtp(*chosen.family, inventory.PredictionLayers(), chosen.origin, &chosen.config, &chosen.model, &chosen.notices));
   return chosen;
 }
 

@@ -189,6 +189,13 @@ bool Inventory::Holds(std::string_view part) const {
   return std::any_of(tensors.begin(), tensors.end(), has) || std::any_of(variables.begin(), variables.end(), has);
 }
 
+std::int64_t Inventory::PredictionLayers() const {
+  constexpr std::int64_t kMost = 64;
+  std::int64_t count = 0;
+  while (count < kMost && Holds(fmt::format("mtp_block.mtp_layer_{}.", count + 1))) ++count;
+  return count;
+}
+
 Result<Inventory> TakeInventory(const Catalog& catalog, bool no_optim) { return Sorter(catalog, no_optim).Run(); }
 
 }  // namespace crossdock::dialects::maxtext

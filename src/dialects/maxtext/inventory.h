@@ -30,6 +30,7 @@ struct Inventory {
   std::vector<std::string> notices;
 
   [[nodiscard]] bool Holds(std::string_view part) const;   ///< a tensor or variable whose name has this in it
+  [[nodiscard]] std::int64_t PredictionLayers() const;       ///< of multi-token prediction
 };
 
 /// With `no_optim` the optimizer's arrays are left out by wish.

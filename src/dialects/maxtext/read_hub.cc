@@ -7,6 +7,7 @@
 
 #include "base/names.h"
 #include "dialects/hf/extras.h"
+#include "dialects/hf/hub_copies.h"
 #include "dialects/maxtext/config_source.h"
 #include "dialects/maxtext/inventory.h"
 #include "dialects/maxtext/maxtext_dialect.h"
@@ -221,7 +222,7 @@ bool Fits(const Catalog& catalog, const Inventory& inventory, const TreeBinding&
 /// The axis of scanned layers is a setting of the run that nothing records: the first that the shapes fit, 1 before others.
 Result<TreeBinding> BindAsStored(const Catalog& catalog, const Inventory& inventory, const ChosenConfig& chosen, const ReadOptions& options,
                                  std::vector<std::string>* notices) {
-  CROSSDOCK_ASSIGN_OR_RETURN(const Cycle cycle, CycleOf(*chosen.family, chosen.model.letters));
+  CROSSDOCK_ASSIGN_OR_RETURN(const Cycle cycle, CycleOf(*chosen.family, chosen.model));
   if (!inventory.mixed.empty() && cycle.alone == 0) {
     return MakeError(ErrorCode::kUnsupported, fmt::format("some layers are scanned and others are not; the family {} has no rules for such a model", chosen.family->name))
         .WithFound(inventory.mixed);
@@ -282,6 +283,7 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   hub.left_out = std::move(inventory.left_out);
   CROSSDOCK_ASSIGN_OR_RETURN(hub.tensors, Claims(source, inventory, chosen, binding).Run(options, &hub.left_out));
   for (const family::HubTensor& tensor : binding.numbered.hub) hub.order.push_back(tensor.name);
+  hf::AddUnstoredCopies(binding.numbered, chosen.model, &hub);
   for (const HubTensor& tensor : hub.tensors) {
     if (tensor.slot == Slot::kMuonMu) hub.optimizer = "muon";
     if (tensor.slot == Slot::kAdamMu && hub.optimizer.empty()) hub.optimizer = "adam";

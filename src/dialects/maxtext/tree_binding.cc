@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 
+#include "family/formula.h"
 
 namespace crossdock::dialects::maxtext {
 namespace {
@@ -25,6 +27,23 @@ Status CheckComplete(const family::FamilyFile& family, const family::Binding& bi
       .WithHint(mtp != family.letters.end() ? "--mtp drop leaves layers of multi-token prediction behind" : "--to hf or full-state carry the model");
 }
 
+/// What MaxText presupposes of a model's sizes: [maxtext] of the family file, `needs`.
+Status CheckNeeds(const family::FamilyFile& family, const family::Letters& letters) {
+  const auto needs = family.maxtext_flags.find("needs");
+  if (needs == family.maxtext_flags.end()) return OkStatus();
+  CROSSDOCK_ASSIGN_OR_RETURN(const bool holds, family::EvaluateCondition(needs->second, Value::MakeDict(), letters));
+  if (holds) return OkStatus();
+  std::string found;
+  CROSSDOCK_ASSIGN_OR_RETURN(const family::Formula formula, family::ParseFormula(needs->second));
+  for (const std::string& name : family::NamesOf(formula)) {
+    if (const auto letter = letters.find(name); letter != letters.end()) found += fmt::format("{}{} = {}", found.empty() ? "" : ", ", name, letter->second);
+  }
+  return MakeError(ErrorCode::kUnsupported, fmt::format("MaxText cannot build a model of the family {} with these sizes", family.name))
+      .WithExpected(needs->second)
+      .WithFound(std::move(found))
+      .WithHint(fmt::format("`crossdock families {}` tells what the letters are; --to hf or full-state carry the model", family.name));
+}
+
 }  // namespace
 
 bool IsBuffer(const family::FamilyFile& family, const family::Binding& binding, const family::DialectTensor& tensor) {
@@ -43,9 +62,10 @@ Result<TreeBinding> BindTree(const family::FamilyFile& family, const family::Mod
   options.dialect = "maxtext";
   options.stacked_layers = false;
   TreeBinding out;
+  CROSSDOCK_RETURN_IF_ERROR(CheckNeeds(family, model.letters));
   CROSSDOCK_ASSIGN_OR_RETURN(out.numbered, family::Bind(family, model, options));
   CROSSDOCK_RETURN_IF_ERROR(CheckComplete(family, out.numbered));
-  CROSSDOCK_ASSIGN_OR_RETURN(const Cycle cycle, CycleOf(family, model.letters));
+  CROSSDOCK_ASSIGN_OR_RETURN(const Cycle cycle, CycleOf(family, model));
   CROSSDOCK_ASSIGN_OR_RETURN(out.tensors, ArrangeLayers(out.numbered.tensors, cycle, form));
   std::vector<family::DialectTensor> buffers;
   for (const family::DialectTensor& tensor : out.numbered.tensors) {

@@ -6,6 +6,7 @@
 
 #include "base/names.h"
 #include "dialects/hf/claim.h"
+#include "dialects/hf/hub_copies.h"
 #include "dialects/mcore/config_source.h"
 #include "dialects/mcore/interleaved_rotary.h"
 #include "dialects/mcore/inventory.h"
@@ -283,12 +284,6 @@ Status CheckVocabulary(const Inventory& inventory, const ChosenConfig& chosen) {
       .WithFound(fmt::format("{}", inventory.embedding_rows));
 }
 
-/// What a copy repeats: the embedding, where a tied model has no head of its own.
-std::string CopySource(const family::HubCopy& copy, const family::Model& model) {
-  const bool untied = model.Holds("untied");
-  return copy.of == hf::kHead && !untied ? std::string(hf::kEmbedding) : copy.of;
-}
-
 }  // namespace
 
 Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
@@ -305,7 +300,7 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   if (std::optional<std::string> notice = GatedAttentionNotice(*chosen.family, bind.consumer)) hub.notices.push_back(*std::move(notice));
   CROSSDOCK_ASSIGN_OR_RETURN(hub.tensors, Claims(source, inventory, chosen).Run(binding, options, &hub.left_out, &hub.copies));
   for (const family::HubTensor& tensor : binding.hub) hub.order.push_back(tensor.name);
-  for (const family::HubCopy& copy : binding.copies) hub.copies.push_back({copy.name, CopySource(copy, chosen.model), -1, -1});
+  hf::AddUnstoredCopies(binding, chosen.model, &hub);
   hub.optimizer = OptimizerName(hub.tensors);
   hub.padded_vocab = inventory.embedding_rows;
   hub.optimizer_refusal = inventory.optimizer_refusal;

@@ -9,7 +9,7 @@ made of optax and flax's TrainState over {"params": P}.
 
 One JSON a case: {"family": ours, "model_name": MaxText's, "config": MaxText's sizes, "scan_layers": bool, "opt_type": "...",
 "form": "nnx"|"linen", "extra": further settings, "tree": [[path, value type, dtype, shape], ...]}; in a path an integer is an
-index of a sequence. Left out: random generators, and the optimizer's state but for the families of WITH_STATE (it repeats the names).
+index of a sequence. Left out: random generators, and AdamW's state but for the families of WITH_STATE (it repeats the names).
 """
 import hashlib
 import importlib.metadata
@@ -28,6 +28,7 @@ MOE = dict(SMALL, num_experts=6, num_experts_per_tok=2, base_moe_mlp_dim=40)
 MLA = dict(base_emb_dim=64, base_num_query_heads=4, base_num_kv_heads=4, base_mlp_dim=96, base_num_decoder_layers=4, vocab_size=250, num_experts=6,
            num_experts_per_tok=2, base_moe_mlp_dim=40, shared_experts=2, first_num_dense_layers=1, kv_lora_rank=20, qk_nope_head_dim=16,
            qk_rope_head_dim=8, v_head_dim=12, mtp_num_layers=0)
+DELTA = dict(shared_experts=1, gdn_num_key_heads=2, gdn_num_value_heads=4, gdn_key_head_dim=12, gdn_value_head_dim=20, gdn_conv_kernel_dim=3)
 # family of ours -> (MaxText's model name, sizes)
 FAMILIES = {
     "llama": ("llama3.1-8b", SMALL),
@@ -42,6 +43,9 @@ FAMILIES = {
     "gemma3": ("gemma3-4b", dict(SMALL, base_num_decoder_layers=8, use_multimodal=False)),
     "gpt_oss": ("gpt-oss-20b", dict(MOE, base_num_decoder_layers=4)),
     "olmo3": ("olmo3-7b", dict(SMALL, base_num_kv_heads=4, base_num_decoder_layers=8)),
+    "llama4": ("llama4-17b-128e", dict(MOE, base_num_decoder_layers=8, num_experts_per_tok=1, shared_experts=1, interleave_moe_layer_step=2)),
+    "qwen3_next": ("qwen3-next-80b-a3b", dict(MOE, **DELTA, base_num_decoder_layers=11)),   # two blocks of four layers, three left over
+    "qwen3_5_moe": ("qwen3.5-35b-a3b", dict(MOE, **DELTA, base_num_decoder_layers=8, use_multimodal=False, use_mrope=False)),
 }
 WITH_STATE = ("llama", "qwen3", "qwen3_moe", "deepseek_v3")
 CASES = {}
@@ -52,6 +56,9 @@ for family in ("qwen3", "qwen3_moe", "deepseek_v3"):
     CASES[f"{family}_scanned_muon_nnx"] = (family, True, "muon", "nnx", {})
     if family != "deepseek_v3":  # whose routed bias 0.2.5 has no longer among the parameters
         CASES[f"{family}_scanned_muon_linen"] = (family, True, "muon", "linen", {})
+CASES["deepseek_v3_mtp_adamw_nnx"] = ("deepseek_v3", True, "adamw", "nnx", {"mtp_num_layers": 2})
+CASES["qwen3_next_scanned_muon_nnx"] = ("qwen3_next", True, "muon", "nnx", {})
+CASES["qwen3_next_axis0_adamw_nnx"] = ("qwen3_next", True, "adamw", "nnx", {"param_scan_axis": 0})
 CASES["qwen3_scanned_adam_pax_nnx"] = ("qwen3", True, "adam_pax", "nnx", {})
 CASES["qwen3_scanned_adamw_linen"] = ("qwen3", True, "adamw", "linen", {})
 CASES["qwen3_axis0_adamw_nnx"] = ("qwen3", True, "adamw", "nnx", {"param_scan_axis": 0})
@@ -154,7 +161,7 @@ def main(names):
         config, sizes = initialize(family, scan, opt_type, extra)
         tree = abstract_tree(config, form)
         rows = [row for row in saved_metadata(tree) if not {"rngs", "dropout"} & set(row[0])]
-        if family not in WITH_STATE:
+        if family not in WITH_STATE and opt_type == "adamw":
             rows = [row for row in rows if row[0][0] != "opt_state"]
         head = {"family": family, "model_name": FAMILIES[family][0], "config": sizes, "scan_layers": scan, "opt_type": opt_type, "form": form, "extra": extra}
         text = "{" + json.dumps(head)[1:-1] + ',\n"tree": [\n' + ",\n".join(json.dumps(row) for row in rows) + "\n]}\n"

@@ -94,6 +94,7 @@ TEST(FamilyFileTest, SemanticErrorsNameTheLine) {
 TEST(FamilyFileTest, UnknownKeysAndWordsAreErrors) {
   EXPECT_THAT(ParseFamilyFile("family = \"x\"\ncolour = \"red\"\n", "m"), IsError(ErrorCode::kUsage, HasSubstr("colour")));
   EXPECT_THAT(ParseFamilyFile("family = \"x\"\nwindow = \"sometimes\"\n", "m"), IsError(ErrorCode::kUsage, HasSubstr("none, always or by_flag")));
+  EXPECT_THAT(ParseFamilyFile(std::string(kHead) + "[[group]]\ndialect = \"hf\"\n", "m"), IsError(ErrorCode::kUsage, HasSubstr("mcore or maxtext")));
   EXPECT_THAT(ParseFamilyFile("include = \"dense\"\n", "m"), IsError(ErrorCode::kUsage, HasSubstr("does not name its family")));
   EXPECT_THAT(ParseFamilyFile("family = \"x\"\n", "m"), IsError(ErrorCode::kUsage, HasSubstr("no [[group]]")));
   EXPECT_THAT(ParseFamilyFile("family = \"x\"\ninclude = \"../dense\"\n", "m"), IsError(ErrorCode::kUsage, HasSubstr("no built-in")));

@@ -50,6 +50,14 @@ const std::vector<Sample>& Samples() {
       {"heads_b", {{24}}, {4, 6}, [](const Dims& at) { return Place{0, {at[0] * 6 + at[1]}}; }},
       {"rope_pair", {{12, 5}}, {12, 5}, [](const Dims& at) { return Place{0, {at[0] / 6 * 6 + at[0] % 6 / 2 + at[0] % 2 * 3, at[1]}}; }},
       {"conv", {{6, 1, 4}}, {4, 6}, [](const Dims& at) { return Place{0, {at[1], 0, 3 - at[0]}}; }},
+      {"conv_T", {{6, 1, 4}}, {4, 1, 6}, [](const Dims& at) { return Place{0, {at[2], 0, at[0]}}; }},
+      // Of each key head: 3 rows of q, 3 of k, 15 of v, 15 of z; then 3 of beta, 3 of alpha.
+      {"gdn_join_qkvz", {{42, 4}, {30, 4}}, {72, 4}, [](const Dims& at) {
+         const std::int64_t head = at[0] / 36, row = at[0] % 36;
+         if (row < 6) return Place{0, {row / 3 * 6 + head * 3 + row % 3, at[1]}};
+         return row < 21 ? Place{0, {12 + head * 15 + row - 6, at[1]}} : Place{1, {head * 15 + row - 21, at[1]}};
+       }},
+      {"gdn_join_ba", {{6, 4}, {6, 4}}, {12, 4}, [](const Dims& at) { return Place{static_cast<int>(at[0] % 6 / 3), {at[0] / 6 * 3 + at[0] % 3, at[1]}}; }},
       {"scale:1/2", {{3, 5}}, {3, 5}, same},
       {"plus1", {{5}}, {5}, same},
       {"qkv", {{24, 5}, {12, 5}, {12, 5}}, {48, 5}, [](const Dims& at) {
@@ -126,29 +134,41 @@ TEST(RuleOps, EveryOperationHasASample) {
     if (op.splits == 0) {
       EXPECT_TRUE(sampled.contains(std::string(op.name))) << op.name;
     } else {
-      EXPECT_TRUE(op.name == "pair" || op.name.starts_with("gdn_")) << op.name;  // tested below
+      EXPECT_TRUE(op.name == "pair" || op.name == "split" || op.name.starts_with("gdn_")) << op.name;  // tested below
     }
   }
 }
 
-TEST(RuleOps, PairsComeApartAndTogether) {
-  for (const Shape& shape : {Shape{3, 5, 8}, Shape{8}}) {
-    const expr::Expr whole = expr::Leaf(0, DType::kF32, shape);
-    std::vector<expr::Expr> parts;
-    for (const std::int64_t at : {0, 1}) {
-      ASSERT_OK_AND_ASSIGN(expr::Expr part, SplitPart("pair", whole, at, {}));
-      EXPECT_EQ(part->shape.back(), 4);
-      for (const auto& [element, place] : Elements(part)) {
-        Dims wanted = element;
-        wanted[wanted.size() - 1] = 2 * wanted[wanted.size() - 1] + at;
-        EXPECT_EQ(place.second, wanted);
+/// In turn along the last axis, or one after the other.
+TEST(RuleOps, PairsAndHalvesComeApartAndTogether) {
+  for (const std::string op : {"pair", "split"}) {
+    for (const Shape& shape : {Shape{3, 5, 8}, Shape{8}}) {
+      const expr::Expr whole = expr::Leaf(0, DType::kF32, shape);
+      std::vector<expr::Expr> parts;
+      for (const std::int64_t at : {0, 1}) {
+        ASSERT_OK_AND_ASSIGN(expr::Expr part, SplitPart(op, whole, at, {}));
+        EXPECT_EQ(part->shape.back(), 4);
+        for (const auto& [element, place] : Elements(part)) {
+          Dims wanted = element;
+          std::int64_t& last = wanted[wanted.size() - 1];
+          last = op == "pair" ? 2 * last + at : last + 4 * at;
+          EXPECT_EQ(place.second, wanted) << op;
+        }
+        parts.push_back(std::move(part));
       }
-      parts.push_back(std::move(part));
+      ASSERT_OK_AND_ASSIGN(const expr::Expr joined, JoinParts(op, parts, {}));
+      for (const auto& [element, place] : Elements(joined)) EXPECT_EQ(place.second, element) << op;
     }
-    ASSERT_OK_AND_ASSIGN(const expr::Expr joined, JoinParts("pair", parts, {}));
-    for (const auto& [element, place] : Elements(joined)) EXPECT_EQ(place.second, element);
+    EXPECT_THAT(SplitPart(op, expr::Leaf(0, DType::kF32, {3, 5}), 0, {}), IsError(ErrorCode::kUsage, HasSubstr(op)));
   }
-  EXPECT_THAT(SplitPart("pair", expr::Leaf(0, DType::kF32, {3, 5}), 0, {}), IsError(ErrorCode::kUsage, HasSubstr("pair")));
+}
+
+TEST(RuleOps, JoinsOfAGatedDeltaNetRefuseOtherSizes) {
+  const OpContext context{&kSizes, std::nullopt};
+  for (const auto& [op, rows] : {std::pair("gdn_join_qkvz", 43), std::pair("gdn_join_qkvz", 41), std::pair("gdn_join_ba", 7)}) {
+    EXPECT_THAT(ApplyOps({op}, {expr::Leaf(0, DType::kF32, {rows, 4}), expr::Leaf(1, DType::kF32, {op == std::string("gdn_join_ba") ? 6 : 30, 4})}, context, false),
+                IsError(ErrorCode::kUsage, HasSubstr("rows")));
+  }
 }
 
 /// 2 key heads of 3 rows, 6 value heads of 5: three of them for each key head.

@@ -26,11 +26,24 @@ TEST(MaxTextConfigSource, WhatTravelsAlongComesBeforeTheTemplate) {
 }
 
 TEST(MaxTextConfigSource, TellsTheFamilyWhereNamesDo) {
-  for (const char* family : {"qwen2", "qwen3", "qwen3_moe", "mixtral", "deepseek_v2", "deepseek_v3"}) {
+  for (const char* family : {"qwen2", "qwen3", "qwen3_moe", "mixtral", "deepseek_v2", "deepseek_v3", "llama4"}) {
     ASSERT_OK_AND_ASSIGN(const ChosenConfig chosen, Choose(Source(Golden(std::string(family) + "_unscanned_adamw_nnx")), {}));
     EXPECT_EQ(chosen.family->name, family);
     EXPECT_EQ(chosen.config.words, "maxtext");
   }
+}
+
+/// What config.json's silence means is no word of MaxText's: nothing here tells how many key heads a delta net has.
+TEST(MaxTextConfigSource, DeltaNetsAreTakenForNoFamilyAndNoSize) {
+  EXPECT_THAT(Choose(Source(Golden("qwen3_next_unscanned_adamw_nnx")), {}), IsError(ErrorCode::kIncomplete, HasSubstr("qwen3_next or qwen3_5_moe")));
+  const Catalog source = Source(Golden("qwen3_next_scanned_adamw_nnx"));
+  ReadOptions options;
+  EXPECT_THAT(Choose(source, options), IsError(ErrorCode::kIncomplete, HasSubstr("--set gdn_key_head_dim=VALUE")));
+  options.set_args["gdn_key_head_dim"] = "12";
+  EXPECT_THAT(Choose(source, options), IsError(ErrorCode::kIncomplete, HasSubstr("--set gdn_num_key_heads=VALUE")));
+  options.set_args["gdn_num_key_heads"] = "2";
+  ASSERT_OK_AND_ASSIGN(const ChosenConfig chosen, Choose(source, options));
+  EXPECT_EQ(chosen.family->name, "qwen3_next");
 }
 
 TEST(MaxTextConfigSource, SettingsAnswerWhatShapesDoNot) {

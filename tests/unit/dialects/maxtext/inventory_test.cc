@@ -36,6 +36,13 @@ TEST(MaxTextInventory, LeavesRandomGeneratorsAndWrappersOutByName) {
   EXPECT_TRUE(inventory.unknown.empty());
 }
 
+TEST(MaxTextInventory, CountsLayersOfPrediction) {
+  for (const auto& [golden, layers] : {std::pair("deepseek_v3_mtp_adamw_nnx", 2), std::pair("deepseek_v3_scanned_adamw_nnx", 0)}) {
+    ASSERT_OK_AND_ASSIGN(const Inventory inventory, TakeInventory(Source(Golden(golden)), false));
+    EXPECT_EQ(inventory.PredictionLayers(), layers) << golden;
+  }
+}
+
 TEST(MaxTextInventory, TheCounterOfAWrapperIsNotAdams) {
   Catalog source = Source(Golden("qwen3_scanned_adamw_nnx"));
   Value scalars = Value::MakeDict();

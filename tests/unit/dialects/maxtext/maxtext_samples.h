@@ -62,6 +62,14 @@ inline Value HfConfig(const Value& golden) {
   copy("shared_experts", "n_shared_experts");
   copy("first_num_dense_layers", "first_k_dense_replace");
   for (const char* same : {"kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) copy(same, same);
+  for (const auto& [from, to] : {std::pair("gdn_num_key_heads", "linear_num_key_heads"), std::pair("gdn_num_value_heads", "linear_num_value_heads"), std::pair("gdn_key_head_dim", "linear_key_head_dim"),
+                                 std::pair("gdn_value_head_dim", "linear_value_head_dim"), std::pair("gdn_conv_kernel_dim", "linear_conv_kernel_dim"), std::pair("interleave_moe_layer_step", "interleave_moe_layer_step"),
+                                 std::pair("base_moe_mlp_dim", "shared_expert_intermediate_size")}) copy(from, to);
+  if (family == "llama4") {  // whose experts have the plain word
+    copy("base_mlp_dim", "intermediate_size_mlp");
+    copy("base_moe_mlp_dim", "intermediate_size");
+  }
+  if (const auto mtp = golden.GetInt("extra.mtp_num_layers")) config.Set("num_nextn_predict_layers", Value(*mtp));
   if (config.GetInt("q_lora_rank") == 0) config.Set("q_lora_rank", Value());
   if (family == "llama") config.Set("rope_scaling", Json(R"({"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192})"));
   bool tied = true;
@@ -176,7 +184,8 @@ inline HubState Hub(const std::string& family, const Value& config, const std::s
     add(Slot::kParam, DType::kF32);
     if (optimizer.empty() || family::FitsAny(hub.family->buffers, tensor.name)) continue;
     const bool adams = optimizer == "adam" || tensor.name.find("norm") != std::string::npos || tensor.name.find("embed") != std::string::npos ||
-                       tensor.name.find("lm_head") != std::string::npos || tensor.name.ends_with("bias");
+                       tensor.name.find("lm_head") != std::string::npos || tensor.name.ends_with("bias") || tensor.name.find("conv1d") != std::string::npos ||
+                       tensor.name.ends_with("A_log") || tensor.name.ends_with("shared_expert_gate.weight");
     if (adams) add(Slot::kAdamMu, DType::kF32);
     if (adams) add(Slot::kAdamNu, DType::kF32);
     if (!adams) add(Slot::kMuonMu, DType::kF32);

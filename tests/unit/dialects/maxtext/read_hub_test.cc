@@ -49,6 +49,7 @@ TEST_P(FromMaxText, TheShapesAloneTellTheSizes) {
   ReadOptions options;
   options.family = &Family(family);
   if (family == "llama") options.set_args["rope_type"] = "llama3.1";
+  if (golden.GetInt("config.gdn_num_key_heads")) options.set_args = {{"gdn_num_key_heads", "2"}, {"gdn_key_head_dim", "12"}};
   if (golden.Find("extra")->Find("param_scan_axis") != nullptr) options.scan_axis = static_cast<int>(*golden.GetInt("extra.param_scan_axis"));
   ASSERT_OK_AND_ASSIGN(const HubState hub, ReadHub(Source(golden), options));
   ASSERT_OK_AND_ASSIGN(const HubState by_config, ReadHub(Source(golden), With(HfConfig(golden))));
@@ -130,6 +131,17 @@ TEST(ReadHub, ReadsOlderPlacesOfRoutedBiases) {
     const std::vector<expr::Piece> pieces = expr::PullBack(bias->expr, Box{{4}, {1}});
     EXPECT_EQ(pieces[0].leaf_origin, shape[0] == 6 ? (Dims{4, 1}) : (Dims{1, 4}));  // layer 2 is the second with experts
   }
+}
+
+TEST(ReadHub, PredictionLayersRepeatEmbeddingAndHead) {
+  const Value golden = Golden("deepseek_v3_mtp_adamw_nnx");
+  ASSERT_OK_AND_ASSIGN(const HubState hub, ReadHub(Source(golden), With(HfConfig(golden))));
+  std::map<std::string, std::string> copies;
+  for (const HubCopy& copy : hub.copies) copies[copy.name] = copy.of;
+  EXPECT_EQ(copies, (std::map<std::string, std::string>{{"model.layers.4.embed_tokens.weight", "model.embed_tokens.weight"},
+                                                        {"model.layers.4.shared_head.head.weight", "lm_head.weight"},
+                                                        {"model.layers.5.embed_tokens.weight", "model.embed_tokens.weight"},
+                                                        {"model.layers.5.shared_head.head.weight", "lm_head.weight"}}));
 }
 
 TEST(ReadHub, CutsAPaddedVocabulary) {

@@ -216,9 +216,15 @@ TEST(WriteHub, PadsTheVocabularyToMaxTextsOwn) {
 }
 
 TEST(WriteHub, RefusesWhatMaxTextHasNoPlaceFor) {
-  Value config = HfConfig(Golden("deepseek_v3_scanned_adamw_nnx"));
+  Value config = HfConfig(Golden("qwen3_next_scanned_adamw_nnx"));
   config.Set("num_nextn_predict_layers", Value(1));
-  EXPECT_THAT(WriteHub(Hub("deepseek_v3", config, ""), {}), IsError(ErrorCode::kUnsupported, HasSubstr("--mtp drop")));
+  EXPECT_THAT(WriteHub(Hub("qwen3_next", config, ""), {}), IsError(ErrorCode::kUnsupported, HasSubstr("--mtp drop")));
+  config = HfConfig(Golden("qwen3_next_scanned_adamw_nnx"));
+  config.Set("mlp_only_layers", Value::MakeList({Value(std::int64_t{1})}));
+  EXPECT_THAT(WriteHub(Hub("qwen3_next", config, ""), {}), IsError(ErrorCode::kUnsupported, HasSubstr("model.layers.1.mlp.gate_proj.weight")));
+  config = HfConfig(Golden("qwen3_next_scanned_adamw_nnx"));
+  config.Set("shared_expert_intermediate_size", Value(std::int64_t{48}));
+  EXPECT_THAT(WriteHub(Hub("qwen3_next", config, ""), {}), IsError(ErrorCode::kUnsupported, AllOf(HasSubstr("s == m"), HasSubstr("m = 40"), HasSubstr("s = 48"))));
   TargetOptions options;
   options.set_args["lr"] = "0.1";
   EXPECT_THAT(WriteHub(Hub("qwen3", HfConfig(Golden("qwen3_scanned_adamw_nnx")), ""), options), IsError(ErrorCode::kUsage, HasSubstr("stores no setting lr")));
