@@ -35,4 +35,11 @@ void BoxRuns::Next() {
   }
 }
 
+std::int64_t BoxRuns::reach() const {
+  if (done()) return 0;
+  std::int64_t last = 0;
+  for (std::size_t i = 0; i < counts_.size(); ++i) last += (counts_[i] - 1) * strides_[i];
+  return last + length_;
+}
+
 }  // namespace crossdock::execute

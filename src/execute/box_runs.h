@@ -20,6 +20,8 @@ class BoxRuns {
   [[nodiscard]] std::int64_t offset() const { return offset_; }  ///< bytes from the start of the chunk
   [[nodiscard]] std::int64_t length() const { return length_; }  ///< bytes, the same for every run
   [[nodiscard]] std::int64_t left() const { return left_; }      ///< runs not yet passed, this one included
+  /// Bytes from the start of the first run to the end of the last. REQUIRES: at the first run, or done.
+  [[nodiscard]] std::int64_t reach() const;
   void Next();
 
  private:

@@ -134,6 +134,13 @@ Result<bool> SourceFiles::CopyTo(TargetFiles& targets, std::int32_t target, std:
   return copied;
 }
 
+Status SourceFiles::WillNeed(std::int32_t file, std::int64_t offset, std::int64_t length) {
+  if (file >= static_cast<std::int32_t>(slots_.size())) return OkStatus();
+  CROSSDOCK_ASSIGN_OR_RETURN(const auto opened, Get(file));
+  opened->WillNeed(offset, length);
+  return OkStatus();
+}
+
 void SourceFiles::Drop(std::int32_t file, std::int64_t offset, std::int64_t length) {
   if (length < kWorthDropping || file >= static_cast<std::int32_t>(slots_.size())) return;
   Slot& slot = slots_[static_cast<std::size_t>(file)];

@@ -36,6 +36,8 @@ class SourceFiles {
   /// Copies a range into a target file without passing through this process; false where it must be read and written: what is
   /// stored encoded, and files that cannot (io::WriteFile::CopyFrom).
   [[nodiscard]] Result<bool> CopyTo(TargetFiles& targets, std::int32_t target, std::int64_t to, std::int32_t file, std::int64_t from, std::int64_t length);
+  /// What lies in the range is read next, in short pieces, or by the tasks that follow.
+  [[nodiscard]] Status WillNeed(std::int32_t file, std::int64_t offset, std::int64_t length);
   /// The range was read and will not be read again. REQUIRES: between ReadAt and Release of the same task.
   void Drop(std::int32_t file, std::int64_t offset, std::int64_t length);
   [[nodiscard]] std::int64_t bytes_read() const { return bytes_read_.load(); }

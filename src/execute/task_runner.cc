@@ -20,6 +20,8 @@ constexpr std::int64_t kSmallGap = 4096;
 constexpr std::int64_t kWasteShare = 64;  ///< of what was asked for, where reads are to be exact
 /// A copy inside the system of less than this saves nothing.
 constexpr std::int64_t kWorthCopying = 64 << 10;
+constexpr std::int64_t kLongRun = 64 << 10;      ///< for longer ones the system's own reading ahead does
+constexpr std::int64_t kMostAhead = 256 << 20;
 
 const Entry& TargetEntry(const SharedWork& shared, const plan::Output& output) {
   return shared.placement.catalog.entries[static_cast<std::size_t>(output.entry)];
@@ -346,11 +348,22 @@ Status TaskRunner::RunDequantize(const plan::Task& task) {
   return OkStatus();
 }
 
+/// Short runs far apart are a layer of a stack or the columns of a matrix, and the tasks that follow read what lies between: the disk had
+/// better read it at once. Not where another process reads it, nor more than a small machine's cache holds until then.
+Status TaskRunner::ReadAhead(const ReadPlace& place) {
+  const BoxRuns& runs = place.runs;
+  if (shared_->exact_reads || runs.left() < 2 || runs.length() >= kLongRun) return OkStatus();
+  const std::int64_t all = runs.reach();
+  if (all <= kSliceBytes || all > kMostAhead) return OkStatus();
+  return shared_->sources.WillNeed(place.file, place.offset + runs.offset(), all);
+}
+
 /// Long runs go straight to their place; short ones with small holes between them are read in one call and picked out
 /// of the scratch.
 Status TaskRunner::ReadBox(const plan::Read& read, const ReadPlace& place) {
   BoxRuns runs = place.runs;
   std::byte* to = buffer_.data() + read.buffer_offset;
+  CROSSDOCK_RETURN_IF_ERROR(ReadAhead(place));
   // All runs of a box are alike, and so are the holes between most of them.
   const std::int64_t small_gap = shared_->exact_reads ? std::min(kSmallGap, runs.length() / kWasteShare + 1) : kSmallGap;
   while (!runs.done()) {

@@ -87,6 +87,7 @@ class TaskRunner {
   [[nodiscard]] Result<float> AmaxOfBands(const plan::Task& task, NonFiniteFound* found);
   [[nodiscard]] Status CheckFinite(const plan::Task& task, const NonFiniteFound& found);
   [[nodiscard]] Status RunDequantize(const plan::Task& task);
+  [[nodiscard]] Status ReadAhead(const ReadPlace& place);
   [[nodiscard]] Status ReadBox(const plan::Read& read, const ReadPlace& place);
   [[nodiscard]] Status Stream(const plan::Output& output, std::span<const Segment> segments, DoneTask& done);
   [[nodiscard]] Result<std::int64_t> Copy(const plan::Output& output, std::int64_t offset, std::int64_t most, std::span<const Segment> segments, std::size_t& at, std::int64_t& used);

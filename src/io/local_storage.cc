@@ -137,6 +137,8 @@ class LocalReadFile final : public ReadFile {
     (void)::posix_fadvise(fd_.get(), offset, length, POSIX_FADV_DONTNEED);
   }
 
+  void WillNeed(std::int64_t offset, std::int64_t length) const override { (void)::posix_fadvise(fd_.get(), offset, length, POSIX_FADV_WILLNEED); }
+
   const std::string& path() const override { return path_; }
   [[nodiscard]] int descriptor() const { return fd_.get(); }
 

@@ -21,6 +21,7 @@ class ObservedReadFile final : public ReadFile {
     return inner_->Info();
   }
   void DropCache(std::int64_t offset, std::int64_t length) const override { inner_->DropCache(offset, length); }
+  void WillNeed(std::int64_t offset, std::int64_t length) const override { inner_->WillNeed(offset, length); }
   const std::string& path() const override { return inner_->path(); }
 
  private:

@@ -56,6 +56,8 @@ class ReadFile {
   [[nodiscard]] virtual Result<FileInfo> Info() const = 0;
   /// A hint that [offset, offset+length) will not be read again: its page cache may go. Length 0 means to the end.
   virtual void DropCache(std::int64_t offset, std::int64_t length) const = 0;
+  /// Hint: reads of parts of this range follow, out of order or with holes between them. Nothing by default.
+  virtual void WillNeed(std::int64_t /*offset*/, std::int64_t /*length*/) const {}
   [[nodiscard]] virtual const std::string& path() const = 0;
 };
 

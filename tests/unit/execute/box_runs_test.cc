@@ -41,11 +41,13 @@ TEST(BoxRuns, GoesThroughTheElementsInOrder) {
     }
     std::vector<std::int64_t> elements;
     std::int64_t expected_left = BoxRuns(shape, box, 4).left();
+    const std::int64_t reach = BoxRuns(shape, box, 4).reach();
     for (BoxRuns runs(shape, box, 4); !runs.done(); runs.Next()) {
       EXPECT_EQ(runs.left(), expected_left--);
       for (std::int64_t at = 0; at < runs.length(); at += 4) elements.push_back(runs.offset() + at);
     }
     EXPECT_EQ(elements, ByElement(shape, box, 4)) << ToString(shape) << " " << ToString(box);
+    EXPECT_EQ(reach, elements.back() + 4 - elements.front());
   }
 }
 

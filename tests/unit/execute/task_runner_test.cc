@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file  Tasks that quantize: whole tensors in bands that are read twice, blocks in many tasks, values that are not finite.
+/// \file  Tasks that quantize: whole tensors in bands that are read twice, blocks in many tasks, values that are not finite. What is
+/// announced before it is read.
 #include "execute/task_runner.h"
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include <limits>
 
 #include "execute/executor.h"
+#include "io/observed_storage.h"
 #include "result_matchers.h"
 #include "unit/execute/small_job.h"
 
@@ -38,19 +40,16 @@ float ValueOf(std::uint8_t code) {
   return code >= 0x80 ? -value : value;
 }
 
-struct QuantizeJob {
+struct TensorJob {
   plan::Plan plan;
   std::unique_ptr<RawReader> reader;
   RawWriter writer{true};
   formats::Placement placement;
 };
 
-/// A source of one F32 tensor, and the plan of its FP8 form.
-Result<QuantizeJob> MakeQuantizeJob(io::MemoryStorage& storage, const std::vector<float>& values, const expr::Fp8Format& format, std::int64_t task_bytes) {
-  QuantizeJob job;
+/// The catalog of a source that has one tensor in one file.
+Result<Catalog> StoreTensor(io::MemoryStorage& storage, DType dtype, const Shape& shape, const std::string& bytes) {
   CROSSDOCK_RETURN_IF_ERROR(storage.MakeDir("/source"));
-  std::string bytes(values.size() * 4, '\0');
-  std::memcpy(bytes.data(), values.data(), bytes.size());
   CROSSDOCK_RETURN_IF_ERROR(io::WriteSmallFile(storage, "/source/w", bytes));
   CROSSDOCK_ASSIGN_OR_RETURN(const io::FileInfo info, storage.Stat("/source/w"));
   Catalog source;
@@ -58,33 +57,48 @@ Result<QuantizeJob> MakeQuantizeJob(io::MemoryStorage& storage, const std::vecto
   source.files.push_back({"w", {info.size, info.mtime_ns, info.inode}});
   Entry stored;
   stored.name = "w";
-  stored.shape = {kMatrixRows, kMatrixCols};
+  stored.dtype = dtype;
+  stored.shape = shape;
   stored.chunks.emplace_back();
   stored.chunks.front().box = Box::Whole(stored.shape);
   stored.chunks.front().file = 0;
   stored.chunks.front().bytes = {0, info.size};
   source.entries.push_back(stored);
-  const expr::Expr leaf = expr::Leaf(0, DType::kF32, stored.shape);
-  CROSSDOCK_ASSIGN_OR_RETURN(const expr::Expr q, expr::QuantizeValues(leaf, format));
-  CROSSDOCK_ASSIGN_OR_RETURN(const expr::Expr s, expr::QuantizeScales(leaf, format));
+  return source;
+}
+
+Result<TensorJob> PlanJob(Catalog source, const std::vector<std::pair<std::string, expr::Expr>>& outputs, const plan::PlanOptions& options) {
+  TensorJob job;
   Catalog target;
-  for (const auto& [name, e] : {std::pair("w", q), std::pair("w_scale", s)}) {
+  std::vector<expr::Expr> exprs;
+  for (const auto& [name, e] : outputs) {
     Entry entry;
     entry.name = name;
     entry.dtype = e->dtype;
     entry.shape = e->shape;
     entry.chunks.emplace_back().box = Box::Whole(e->shape);
     target.entries.push_back(std::move(entry));
+    exprs.push_back(e);
   }
   CROSSDOCK_ASSIGN_OR_RETURN(job.placement, job.writer.LayOut(std::move(target)));
   job.reader = std::make_unique<RawReader>(std::move(source));
+  CROSSDOCK_ASSIGN_OR_RETURN(job.plan, plan::MakePlan(job.reader->catalog(), job.placement.catalog, exprs, options));
+  return job;
+}
+
+/// A source of one F32 tensor, and the plan of its FP8 form.
+Result<TensorJob> MakeQuantizeJob(io::MemoryStorage& storage, const std::vector<float>& values, const expr::Fp8Format& format, std::int64_t task_bytes) {
+  std::string bytes(values.size() * 4, '\0');
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  CROSSDOCK_ASSIGN_OR_RETURN(Catalog source, StoreTensor(storage, DType::kF32, {kMatrixRows, kMatrixCols}, bytes));
+  const expr::Expr leaf = expr::Leaf(0, DType::kF32, source.entries.front().shape);
+  CROSSDOCK_ASSIGN_OR_RETURN(const expr::Expr q, expr::QuantizeValues(leaf, format));
+  CROSSDOCK_ASSIGN_OR_RETURN(const expr::Expr s, expr::QuantizeScales(leaf, format));
   plan::PlanOptions options;
   options.memory = task_bytes * 16;
   options.task_bytes = task_bytes;
   options.contiguous_outputs = true;
-  const std::vector<expr::Expr> exprs = {q, s};
-  CROSSDOCK_ASSIGN_OR_RETURN(job.plan, plan::MakePlan(job.reader->catalog(), job.placement.catalog, exprs, options));
-  return job;
+  return PlanJob(std::move(source), {{"w", q}, {"w_scale", s}}, options);
 }
 
 struct QuantizedBytes {
@@ -92,7 +106,7 @@ struct QuantizedBytes {
   ExecuteReport report;
 };
 
-Result<QuantizedBytes> RunQuantizeJob(const QuantizeJob& job, io::MemoryStorage& source, const ExecuteOptions& options) {
+Result<QuantizedBytes> RunQuantizeJob(const TensorJob& job, io::MemoryStorage& source, const ExecuteOptions& options) {
   io::MemoryStorage target;
   CROSSDOCK_RETURN_IF_ERROR(target.MakeDir("/out"));
   QuantizedBytes out;
@@ -135,7 +149,7 @@ class QuantizingTask : public ::testing::Test {
 TEST_F(QuantizingTask, BandsGiveTheBytesOfTheWholeTensorAndOneScale) {
   for (const std::int64_t task_bytes : {16 << 10, 40'000, 4 << 20}) {
     io::MemoryStorage source;
-    ASSERT_OK_AND_ASSIGN(const QuantizeJob job, MakeQuantizeJob(source, values_, WholeTensor(), task_bytes));
+    ASSERT_OK_AND_ASSIGN(const TensorJob job, MakeQuantizeJob(source, values_, WholeTensor(), task_bytes));
     ASSERT_EQ(job.plan.tasks.size(), 1U);
     const std::size_t bands = job.plan.tasks.front().quantize->bands.size();
     if (task_bytes < 1 << 20) {
@@ -175,7 +189,7 @@ TEST_F(QuantizingTask, ValuesThatAreNotFiniteAreCountedOverAllBandsAndTasks) {
   for (const expr::Fp8Format& format : {WholeTensor(), blocks}) {
     for (const std::int64_t task_bytes : {40'000, 4 << 20}) {
       io::MemoryStorage source;
-      ASSERT_OK_AND_ASSIGN(const QuantizeJob job, MakeQuantizeJob(source, values_, format, task_bytes));
+      ASSERT_OK_AND_ASSIGN(const TensorJob job, MakeQuantizeJob(source, values_, format, task_bytes));
       ExecuteOptions options;
       options.memory = task_bytes * 16;
       options.threads = 3;
@@ -198,6 +212,68 @@ TEST_F(QuantizingTask, ValuesThatAreNotFiniteAreCountedOverAllBandsAndTasks) {
         EXPECT_FALSE(std::isfinite(ScaleAt(written.s, 299 / 64 * across)));
       }
     }
+  }
+}
+
+// ---- announced reads ----
+
+/// Keeps what its files were told to make ready.
+class AnnouncedReads final : public io::ObservedStorage {
+ public:
+  AnnouncedReads(io::Storage& inner, io::CallObserver& observer) : ObservedStorage(inner, observer) {}
+  Result<std::unique_ptr<io::ReadFile>> OpenRead(const std::string& path) override {
+    CROSSDOCK_ASSIGN_OR_RETURN(auto file, ObservedStorage::OpenRead(path));
+    return std::unique_ptr<io::ReadFile>(std::make_unique<File>(std::move(file), ranges_));
+  }
+  [[nodiscard]] const std::vector<ByteRange>& ranges() const { return ranges_; }
+
+ private:
+  class File final : public io::ReadFile {
+   public:
+    File(std::unique_ptr<io::ReadFile> file, std::vector<ByteRange>& ranges) : file_(std::move(file)), ranges_(ranges) {}
+    Status ReadAt(std::int64_t offset, std::span<std::byte> out) const override { return file_->ReadAt(offset, out); }
+    Result<io::FileInfo> Info() const override { return file_->Info(); }
+    void DropCache(std::int64_t offset, std::int64_t length) const override { file_->DropCache(offset, length); }
+    void WillNeed(std::int64_t offset, std::int64_t length) const override { ranges_.push_back({offset, length}); }
+    const std::string& path() const override { return file_->path(); }
+
+   private:
+    std::unique_ptr<io::ReadFile> file_;
+    std::vector<ByteRange>& ranges_;
+  };
+  std::vector<ByteRange> ranges_;
+};
+
+class Nobody final : public io::CallObserver {
+ public:
+  Verdict OnCall(const io::CallInfo& /*info*/) override { return {}; }
+};
+
+/// Layers of a stack lie in rows that are far apart: the first of them announces the whole, but not where other processes read the rest.
+TEST(ReadAhead, AStackIsAnnouncedAsAWhole) {
+  constexpr std::int64_t kRows = 300, kLayers = 4, kRow = 8192;
+  io::MemoryStorage memory;
+  ASSERT_OK_AND_ASSIGN(Catalog source, StoreTensor(memory, DType::kU8, {kRows, kLayers, kRow}, std::string(kRows * kLayers * kRow, 'x')));
+  const expr::Expr leaf = expr::Leaf(0, DType::kU8, source.entries.front().shape);
+  std::vector<std::pair<std::string, expr::Expr>> layers;
+  for (std::int64_t i = 0; i < kLayers; ++i) {
+    ASSERT_OK_AND_ASSIGN(const expr::Expr slice, expr::Slice(leaf, {{0, i, 0}, {kRows, 1, kRow}}));
+    ASSERT_OK_AND_ASSIGN(const expr::Expr layer, expr::Reshape(slice, {kRows, kRow}));
+    layers.emplace_back(fmt::format("layer{}", i), layer);
+  }
+  ASSERT_OK_AND_ASSIGN(const TensorJob job, PlanJob(std::move(source), layers, {}));
+  for (const bool exact : {false, true}) {
+    Nobody nobody;
+    AnnouncedReads announced(memory, nobody);
+    io::MemoryStorage target;
+    ASSERT_THAT(target.MakeDir("/out"), IsOk());
+    ExecuteOptions options;
+    options.exact_reads = exact;
+    ASSERT_THAT(Execute(job.plan, announced, *job.reader, target, "/out", job.placement, job.placement.frames, job.writer, options), IsOk());
+    ASSERT_EQ(announced.ranges().size(), exact ? 0U : 4U);
+    if (exact) continue;
+    EXPECT_EQ(announced.ranges().front().offset, 0);
+    EXPECT_EQ(announced.ranges().front().length, ((kRows - 1) * kLayers + 1) * kRow);
   }
 }
 
