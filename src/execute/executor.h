@@ -38,7 +38,7 @@ struct ExecuteOptions {
   bool cuda = false;                                 ///< quantize on a CUDA device; kUnsupported where there is none
   bool into_existing = false;                        ///< the files are there: another process made them (CreateFiles), or they are buffers; there is no journal, and `frames` are not written
   std::span<const float> amaxes;                     ///< for parts that are quantized: what all processes' Measure gave, the Larger of each
-  bool exact_reads = false;                          ///< holes are read along only where they are a 64th of what lies around them; else up to 4 KiB
+  bool exact_reads = false;                          ///< between runs below 512 bytes too, holes are read along only where they are a 64th of the runs; else there up to 4 KiB
   bool resume = false;                               ///< a journal in the staging directory says which tasks are done
   /// What was asked for, in words without tabs or newlines; the journal keeps them, and another request is told by them.
   std::vector<std::string> request;

@@ -15,9 +15,10 @@
 namespace crossdock::execute {
 namespace {
 
-/// A hole between two runs that is smaller is read along: a call costs about as much.
+/// A hole between two runs is read along where it is a 64th of them, and between shorter ones that a call each would be too dear for up to a page.
 constexpr std::int64_t kSmallGap = 4096;
-constexpr std::int64_t kWasteShare = 64;  ///< of what was asked for, where reads are to be exact
+constexpr std::int64_t kWasteShare = 64;
+constexpr std::int64_t kWorthACall = 512;
 /// A copy inside the system of less than this saves nothing.
 constexpr std::int64_t kWorthCopying = 64 << 10;
 constexpr std::int64_t kLongRun = 64 << 10;      ///< for longer ones the system's own reading ahead does
@@ -365,7 +366,8 @@ Status TaskRunner::ReadBox(const plan::Read& read, const ReadPlace& place) {
   std::byte* to = buffer_.data() + read.buffer_offset;
   CROSSDOCK_RETURN_IF_ERROR(ReadAhead(place));
   // All runs of a box are alike, and so are the holes between most of them.
-  const std::int64_t small_gap = shared_->exact_reads ? std::min(kSmallGap, runs.length() / kWasteShare + 1) : kSmallGap;
+  const bool exact = shared_->exact_reads || runs.length() >= kWorthACall;
+  const std::int64_t small_gap = exact ? std::min(kSmallGap, runs.length() / kWasteShare + 1) : kSmallGap;
   while (!runs.done()) {
     CROSSDOCK_RETURN_IF_ERROR(CheckStopped());
     BoxRuns ahead = runs;
