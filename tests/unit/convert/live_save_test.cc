@@ -191,11 +191,12 @@ class LiveSaveTest : public ::testing::Test {
     const std::string file = directory + "/model_optim_rng.pt";
     const Value& object = catalog.objects.at(file);
     if (object.Find("optimizer") == nullptr) return;
-    std::vector<std::pair<std::string, Shape>> parameters;
+    std::vector<dialects::mcore::GroupedParameter> parameters;
     for (const auto& [name, value] : object.Find("model")->as_dict()->items) {
-      if (const std::int32_t at = catalog.Find(file + "#model/" + *name.as_string()); at >= 0) parameters.emplace_back(*name.as_string(), catalog.entries[static_cast<std::size_t>(at)].shape);
+      if (const std::int32_t at = catalog.Find(file + "#model/" + *name.as_string()); at >= 0) parameters.push_back({*name.as_string(), catalog.entries[static_cast<std::size_t>(at)].shape, false});
     }
-    const std::vector<dialects::mcore::OptimizerPlace> places = dialects::mcore::OptimizerPlaces(parameters);
+    ASSERT_OK_AND_ASSIGN(const dialects::mcore::LegacyChain chain, dialects::mcore::ChainOf(*object.Find("optimizer"), false));
+    ASSERT_OK_AND_ASSIGN(const std::vector<dialects::mcore::OptimizerPlace> places, dialects::mcore::OptimizerPlaces(chain, parameters));
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       for (const std::string state : {"param", "exp_avg", "exp_avg_sq"}) {
         const std::string stored = state == "param" ? "fp32_from_fp16_params/" + std::to_string(places[i].group) + "/" + std::to_string(places[i].index)
@@ -204,7 +205,7 @@ class LiveSaveTest : public ::testing::Test {
         ASSERT_GE(at, 0) << stored;
         const Entry& entry = catalog.entries[static_cast<std::size_t>(at)];
         const std::int64_t count = CheckedCount(entry.shape), begin = count * part / parts, end = count * (part + 1) / parts;
-        std::string name = "optimizer." + state + "." + parameters[i].first;
+        std::string name = "optimizer." + state + "." + parameters[i].name;
         if (parts > 1) name += "[" + std::to_string(begin) + ":" + std::to_string(end) + "]";
         mine->states.push_back(name);
         mine->memory.push_back(BytesOf(reader, entry).substr(static_cast<std::size_t>(4 * begin), static_cast<std::size_t>(4 * (end - begin))));
