@@ -202,6 +202,7 @@ python_layer cases-moe python3 tests/cases/moe_cases_test.py
 python_layer cases-state python3 tests/cases/state_cases_test.py
 python_layer cases-muon python3 tests/cases/muon_cases_test.py
 python_layer cases-maxtext python3 tests/cases/maxtext_cases_test.py
+python_layer cases-tunix python3 tests/cases/tunix_cases_test.py
 python_layer cases-fp8 python3 tests/cases/fp8_cases_test.py
 python_layer cases-watch python3 tests/cases/watch_cases_test.py
 

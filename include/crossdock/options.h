@@ -93,7 +93,8 @@ struct ConvertOptions {
   std::optional<int> scan_axis;                    ///< MaxText's param_scan_axis, of either end; absent: 1, of a source what its shapes say
   std::optional<std::string> opt_type;             ///< MaxText's optimizer: "adamw", "adam_pax", "muon"; absent: as the source's
   std::optional<int> zstd_level;                   ///< MaxText: how chunks are compressed, 0 not at all; absent: level 1
-  bool no_commit_marker = false;                   ///< MaxText: without commit_success.txt
+  bool no_commit_marker = false;                   ///< MaxText and Tunix: without commit_success.txt
+  std::optional<std::string> tunix_template;       ///< Tunix: a step of the trainer that is to load the target
   std::optional<std::string> lora_base;            ///< MaxText or Tunix step that the source's LoRA adapters are merged into; alpha: set_args "lora_alpha"
   std::string muon_momentum;                       ///< "ema" or "sum": what Muon's momentum is where an end does not say; "": not said
   Fp8Request fp8;

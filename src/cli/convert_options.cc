@@ -139,6 +139,7 @@ Status FillNames(const Request& request, ConvertOptions* options) {
   CROSSDOCK_RETURN_IF_ERROR(Get(request, "rules", Verbatim, &options->rules));
   CROSSDOCK_RETURN_IF_ERROR(Get(request, "tokenizer-model", Verbatim, &options->tokenizer));
   CROSSDOCK_RETURN_IF_ERROR(Get(request, "for", Verbatim, &options->consumer));
+  CROSSDOCK_RETURN_IF_ERROR(Get(request, "tunix-template", Verbatim, &options->tunix_template));
   return OkStatus();
 }
 

@@ -80,8 +80,9 @@ Result<Prepared> Prepare(io::Storage& storage, const ConvertOptions& options, co
   const Status hub = ReadSourceHub(request, &out.source);
   if (!hub) {
     // Resharding needs no family: what cannot be named is carried as it is, unless the pickle itself is refused.
-    // So does a Tunix step that becomes MaxText's.
-    const bool can = (out.source.view || out.source.tunix) && CanReshard(out.source, to, options) && (hub.error().code == ErrorCode::kUnsupported || out.source.tunix) && !options.verify;
+    // So do steps of Tunix and MaxText that become one another.
+    const bool steps = formats::IsOrbax(out.source.found.kind) && formats::IsOrbax(to);
+    const bool can = (out.source.view || steps) && CanReshard(out.source, to, options) && (hub.error().code == ErrorCode::kUnsupported || steps) && !options.verify;
     if (!can) return hub.error();
     if (out.source.view) out.source.hub = {};
     out.source.hub.notices.push_back("no family is known for this checkpoint; its keys are carried as they are: " + hub.error().message);

@@ -21,7 +21,7 @@ constexpr std::array kKinds = {
     KindSpec{Kind::kMegatronZarr, "zarr", "mcore", "Megatron's retired zarr format", true, false},
     KindSpec{Kind::kDcp, "dcp", "hf", "plain PyTorch DCP of a Hugging Face model", true, true},
     KindSpec{Kind::kMaxText, "orbax", "maxtext", "MaxText Orbax checkpoint", true, true},
-    KindSpec{Kind::kTunix, "orbax", "tunix", "Tunix post-training checkpoint", true, false},
+    KindSpec{Kind::kTunix, "orbax", "tunix", "Tunix post-training checkpoint", true, true},
 };
 
 std::string Names(bool KindSpec::*able) {

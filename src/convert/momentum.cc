@@ -92,7 +92,7 @@ Result<Momentum> Decide(const std::string& source, const std::string& target, co
 std::string MomentumOfTarget(Kind to, std::string_view consumer) {
   if (WritesMegatron(to) || to == Kind::kDcp) return "ema";
   const std::string_view name = consumer.substr(0, consumer.find('@'));
-  return to == Kind::kMaxText && name != "maxtext-linen" ? "ema" : "";
+  return formats::IsOrbax(to) && name != "maxtext-linen" ? "ema" : "";
 }
 
 Status SettleMomentum(Kind to, const ConvertOptions& options, Source* source) {

@@ -89,6 +89,7 @@ std::vector<std::string> RequestWords(const ConvertOptions& options) {
   words.Say("--opt-type", options.opt_type);
   if (options.zstd_level) words.Say("--compression", *options.zstd_level == 0 ? std::string("none") : fmt::format("zstd:{}", *options.zstd_level));
   words.Flag("--no-commit-marker", options.no_commit_marker);
+  words.Say("--tunix-template", options.tunix_template);
   words.Unless("--muon-momentum", options.muon_momentum, usual.muon_momentum);
   SayFp8(options.fp8, &words);
   words.Unless("--max-shard-size", options.max_shard_bytes, usual.max_shard_bytes);

@@ -17,6 +17,7 @@
 #include "convert/kinds.h"
 #include "convert/layout_options.h"
 #include "convert/paths.h"
+#include "convert/tunix_target.h"
 #include "crossdock/nearest.h"
 #include "dialects/hf/dcp_keys.h"
 #include "dialects/hf/full_state.h"
@@ -28,6 +29,7 @@
 #include "dialects/mcore/legacy_target.h"
 #include "dialects/mcore/mcore_dialect.h"
 #include "dialects/tunix/carry.h"
+#include "dialects/tunix/write_step.h"
 #include "formats/dcp/dcp.h"
 #include "formats/mp_rank/mp_rank.h"
 #include "formats/orbax/orbax.h"
@@ -68,7 +70,7 @@ std::optional<std::pair<std::int64_t, std::int64_t>> ParseVersion(std::string_vi
 }
 
 Status FillConsumer(const Source& source, Kind to, const ConvertOptions& options, dialects::TargetOptions* out) {
-  if (to == Kind::kMaxText) {  // the dialect knows whom it writes for
+  if (formats::IsOrbax(to)) {  // the dialect knows whom it writes for
     const std::size_t version = options.consumer.find('@');
     out->consumer = options.consumer.substr(0, version);
     if (version != std::string::npos) out->consumer_version = options.consumer.substr(version + 1);
@@ -143,8 +145,9 @@ Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, Kind to,
   for (const auto& [key, value] : options.set_args) {
     if (!IsForSource(source, key) && !IsForMomentum(source, to, key)) out.set_args[key] = value;
   }
-  if (to == Kind::kMaxText) {
-    const bool as_source = source.tunix.has_value();  // a trainer goes on with the layers that the model has
+  if (formats::IsOrbax(to)) {
+    // A trainer goes on with the layers that the model has.
+    const bool as_source = source.tunix.has_value() || (to == Kind::kTunix && source.found.kind == Kind::kMaxText);
     out.scan_layers = options.scan_layers.value_or(!as_source || source.hub.layout.GetString("layers") == "scanned");
     out.scan_axis = options.scan_axis.value_or(1);
     out.zstd_level = options.zstd_level.value_or(1);
@@ -184,7 +187,13 @@ Status CheckApplies(const Source& source, Kind to, const ConvertOptions& options
     return MakeError(ErrorCode::kUsage, fmt::format("`--experts` means nothing for a target of format `{}`", formats::KindName(to)))
         .WithHint("it says how experts are stored under Hugging Face names: `--to hf` or `--to dcp`");
   }
-  const bool maxtext = to == Kind::kMaxText;
+  const bool maxtext = formats::IsOrbax(to);
+  if (to == Kind::kTunix && !options.consumer.empty()) {
+    return MakeError(ErrorCode::kUsage, "`--for` means nothing for a target of format `tunix`").WithHint("`--tunix-template DIR` tells which trainer is to load it");
+  }
+  if (to != Kind::kTunix && options.tunix_template) {
+    return MakeError(ErrorCode::kUsage, fmt::format("`--tunix-template` means nothing for a target of format `{}`", formats::KindName(to))).WithHint("leave it out, or write with `--to tunix`");
+  }
   const char* scans = options.scan_layers ? "`--scan-layers`" : options.scan_axis && !formats::IsOrbax(source.found.kind) ? "`--scan-axis`" : nullptr;
   if (scans == nullptr && options.opt_type && !options.opt_type->starts_with("adam")) scans = "`--opt-type`";
   if (scans == nullptr && options.opt_type == "adam_pax") scans = "`--opt-type`";
@@ -229,6 +238,7 @@ Result<dialects::TargetState> ReshardSeen(const Source& source, const dialects::
 
 Result<dialects::TargetState> Arrange(const Source& source, Kind to, const ConvertOptions& options,
                                       const dialects::TargetOptions& target_options, bool reshard) {
+  if (to == Kind::kTunix) return ArrangeTunix(source, options, target_options, reshard);
   if (reshard && source.tunix) return dialects::tunix::CarryToMaxText(*source.tunix, target_options, options.no_optim);
   if (reshard) return ReshardSeen(source, target_options);
   switch (to) {
@@ -258,7 +268,7 @@ Result<dialects::TargetState> ArrangeFor(const Source& source, Kind to, const Co
 /// A cast that loses digits was asked for with --dtype; a rule that scales or offsets loses them unasked.
 /// MaxText's own checkpoints are scaled so by its converters: what is not in F32 is said in the summary, and was asked for.
 Status CheckExact(const Source& source, Kind to, const dialects::TargetState& state, const ConvertOptions& options) {
-  if (Allows(options, "inexact") || to == Kind::kMaxText || formats::IsOrbax(source.found.kind)) return OkStatus();
+  if (Allows(options, "inexact") || formats::IsOrbax(to) || formats::IsOrbax(source.found.kind)) return OkStatus();
   std::int64_t count = 0;
   std::size_t first = 0;
   for (std::size_t i = 0; i < state.exprs.size(); ++i) {
@@ -337,6 +347,7 @@ Slot SlotOfTarget(const Entry& entry) {
   const std::string_view name = entry.name;
   if (const std::optional<Slot> slot = dialects::mcore::LegacySlot(name)) return *slot;
   if (name.starts_with("opt_state.")) return dialects::maxtext::ParseTreeKey(name).slot;
+  if (name.starts_with(dialects::tunix::kStateItem)) return dialects::tunix::SlotOf(name);
   constexpr std::string_view kOptim = "optim/";
   if (name.starts_with(kOptim)) {
     const std::string_view rest = name.substr(kOptim.size());
@@ -379,8 +390,11 @@ namespace {
 
 /// Nothing was asked for that changes more than the levels around the arrays.
 bool CanCarry(const Source& source, const ConvertOptions& options) {
+  // A wrapper around the optimizer is told by nobody but the hub.
+  const auto wrapped = [](const Entry& entry) { return entry.name.starts_with("opt_state.inner_state."); };
+  if (!source.tunix && std::ranges::any_of(source.reader->catalog().entries, wrapped)) return false;
   const bool as_stored = !options.scan_layers || (*options.scan_layers == (source.hub.layout.GetString("layers") == "scanned"));
-  const bool named = !options.opt_type || (*options.opt_type == "adam_pax") == (source.tunix->optimizer == dialects::maxtext::OptimizerKind::kAdamPax);
+  const bool named = !options.opt_type || (source.tunix && (*options.opt_type == "adam_pax") == (source.tunix->optimizer == dialects::maxtext::OptimizerKind::kAdamPax));
   return as_stored && named && !options.scan_axis && !options.dtype && !options.family && !options.rules && !options.hf_template && options.mtp == "keep" &&
          options.params_from == "model" && !options.tokenizer && !options.padded_vocab && options.set_args.empty() && options.muon_momentum.empty() &&
          !options.consumer.starts_with("maxtext-linen");
@@ -389,7 +403,8 @@ bool CanCarry(const Source& source, const ConvertOptions& options) {
 }  // namespace
 
 bool CanReshard(const Source& source, Kind to, const ConvertOptions& options) {
-  if (source.tunix) return to == Kind::kMaxText && CanCarry(source, options);
+  const bool levels_alone = source.tunix ? formats::IsOrbax(to) : source.found.kind == Kind::kMaxText && to == Kind::kTunix;
+  if (source.tunix || levels_alone) return levels_alone && CanCarry(source, options);
   return IsMegatron(source.found.kind) && WritesMegatron(to) && !options.dtype && !options.family && !options.rules &&
          !options.hf_template && !options.no_optim && options.mtp == "keep" && options.params_from == "model" && !options.tokenizer &&
          !options.padded_vocab && !options.vocab_divisor && KeepsTower(source, options) &&
@@ -442,7 +457,7 @@ Result<dialects::TargetState> ArrangeTarget(const Source& source, Kind kind, con
                                             const std::optional<dialects::mcore::LegacyRankPlace>& only) {
   CROSSDOCK_CHECK(!only || kind == Kind::kMegatronLegacy);
   CROSSDOCK_RETURN_IF_ERROR(CheckApplies(source, kind, options));
-  if (source.hub.config.words == "maxtext" && kind != Kind::kMaxText && !source.reference) {
+  if (source.hub.config.words == "maxtext" && !formats::IsOrbax(kind) && !source.reference) {
     return MakeError(ErrorCode::kIncomplete, "a MaxText checkpoint stores no configuration, which the target must have")
         .WithPath(source.found.path)
         .WithExpected("the model's config.json")
@@ -470,6 +485,8 @@ Result<Target> PlaceTarget(const Source& source, const ConvertOptions& options) 
     target.writer = formats::mp_rank::MakeMpRankWriter();
   } else if (target.kind == Kind::kMaxText) {
     target.writer = formats::orbax::MakeOrbaxWriter();
+  } else if (target.kind == Kind::kTunix) {
+    target.writer = formats::orbax::MakeOrbaxStepWriter();
   } else if (target.kind == Kind::kDcp) {
     target.writer = formats::MakeDcpWriter(formats::DcpFlavour::kPlain);
   } else {

@@ -42,10 +42,11 @@ class Carrier {
   }
 
  private:
-  void Row(Value path, std::string_view type) {
+  void Row(Value path, std::string_view type, const Value* random_key = nullptr) {
     Value row = Value::MakeDict();
     row.Set("path", std::move(path));
     row.Set("value_type", Value(type));
+    if (random_key != nullptr) row.Set("ext_metadata", *random_key);
     rows_.emplace_back(maxtext::ArrayName(*row.Find("path")->as_sequence()), std::move(row));
   }
 
@@ -71,7 +72,7 @@ class Carrier {
       const Value& path = *row.Find("path");
       const std::string name = maxtext::ArrayName(*path.as_sequence());
       if ((IsState(name) && no_optim_) || IsCounter(name)) continue;
-      Row(path, *row.GetString("value_type"));
+      Row(path, *row.GetString("value_type"), row.Find("ext_metadata"));
       const std::int32_t seen = view_.catalog.Find(name);
       if (seen < 0) continue;
       Add(name, seen);
@@ -97,7 +98,12 @@ class Carrier {
     for (const Value& row : *view_.catalog.objects.at("tree").as_sequence()) {
       const Value& path = *row.Find("path");
       const std::string name = maxtext::ArrayName(*path.as_sequence());
-      if (!IsState(name) || no_optim_ || !IsCounter(name)) continue;
+      if (!IsCounter(name) || name == "step" || (IsState(name) && no_optim_)) continue;
+      if (!IsState(name)) {  // a random stream's, as it is
+        scalars.Set(name, *view_.catalog.objects.at("scalars").Find(name));
+        Row(path, "np.ndarray", row.Find("ext_metadata"));
+        continue;
+      }
       const std::int64_t stored = *view_.catalog.objects.at("scalars").Find(name)->Find("values")->as_sequence()->front().as_int();
       put(path, options_.iteration && maxtext::ParseTreeKey(name).schedule ? step : stored);  // the inventory saw whole numbers
     }
@@ -127,7 +133,7 @@ class Carrier {
     out_.catalog.format = "orbax";
     out_.catalog.side_files = view_.catalog.side_files;
     out_.load_line = maxtext::LoadLine(!no_optim_, scanned);
-    out_.notices.push_back(fmt::format("carried array by array for {}, layers {}", consumer.name(), scanned ? "scanned as they are" : "each on its own (scan_layers=false)"));
+    out_.notices.push_back(fmt::format("carried array by array in the form of {}, layers {}", consumer.name(), scanned ? "scanned as they are" : "each on its own (scan_layers=false)"));
     if (view_.lora_alone) out_.notices.emplace_back("the step holds LoRA's adapters alone: MaxText needs the base model's weights beside it");
   }
 

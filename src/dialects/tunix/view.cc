@@ -295,4 +295,35 @@ Result<expr::Expr> View::OverSource(const expr::Expr& seen) const {
 
 Result<View> SeeAsMaxText(const Catalog& source) { return Viewer(source).Run(); }
 
+View SeeItself(const Catalog& maxtext, Levels levels) {
+  constexpr std::string_view kVariables = "nnx_aux.model.";
+  const std::string params = "params.params.";
+  View out;
+  out.levels = std::move(levels);
+  std::set<std::string> twice;
+  for (const Entry& entry : maxtext.entries) {
+    if (entry.name.starts_with(kVariables)) twice.insert(params + entry.name.substr(kVariables.size()));
+  }
+  out.catalog = maxtext;
+  out.catalog.entries.clear();
+  for (std::size_t i = 0; i < maxtext.entries.size(); ++i) {
+    const Entry& entry = maxtext.entries[i];
+    if (twice.contains(entry.name)) continue;
+    out.catalog.entries.push_back(entry);
+    out.entry_of.push_back(static_cast<std::int32_t>(i));
+    const maxtext::TreeKey key = maxtext::ParseTreeKey(entry.name);
+    out.has_lora = out.has_lora || IsLora(entry.name);
+    if (key.kind != maxtext::TreeKey::Kind::kState) continue;
+    const bool flat = entry.name.starts_with("opt_state.mu.") || entry.name.starts_with("opt_state.nu.");
+    out.optimizer = entry.name.starts_with("opt_state.inner_states.") ? OptimizerKind::kMuon : flat ? OptimizerKind::kAdamPax : OptimizerKind::kAdamW;
+  }
+  ValueList rows;
+  for (const Value& row : *maxtext.objects.at("tree").as_sequence()) {
+    if (!twice.contains(maxtext::ArrayName(*row.Find("path")->as_sequence()))) rows.push_back(row);
+  }
+  out.catalog.objects["tree"] = Value::MakeList(std::move(rows));
+  if (!out.catalog.objects.contains("scalars")) out.catalog.objects["scalars"] = Value::MakeDict();
+  return out;
+}
+
 }  // namespace crossdock::dialects::tunix

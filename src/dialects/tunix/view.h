@@ -33,6 +33,10 @@ struct View {
 };
 [[nodiscard]] Result<View> SeeAsMaxText(const Catalog& source);
 
+/// A MaxText step, which has no levels, as a view of itself: for what is written of either. A routed bias that stands in two places stands in
+/// that of the model's own variables alone. `levels` are those that it would be given.
+[[nodiscard]] View SeeItself(const Catalog& maxtext, Levels levels);
+
 /// A name of qwix's adapters, which stand beside the kernel they belong to.
 [[nodiscard]] bool IsLora(std::string_view name);
 

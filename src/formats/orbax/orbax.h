@@ -28,6 +28,10 @@ namespace crossdock::formats::orbax {
 
 [[nodiscard]] std::unique_ptr<CheckpointWriter> MakeOrbaxWriter();
 
+/// A step of several items: objects["orbax"] has "items", their names, instead of "item"; names of entries and values, and the paths of
+/// rows, begin with that of their item (`model_params.decoder.norm.scale`).
+[[nodiscard]] std::unique_ptr<CheckpointWriter> MakeOrbaxStepWriter();
+
 /// The class paths that items are saved under; Orbax only warns of others.
 inline constexpr std::string_view kPyTreeHandler = "orbax.checkpoint._src.handlers.pytree_checkpoint_handler.PyTreeCheckpointHandler";
 

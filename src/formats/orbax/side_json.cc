@@ -74,12 +74,12 @@ std::string ArrayMetadatasJson(const Value& rows, const std::function<Shape(cons
   return ToJson(json, 0);
 }
 
-std::string StepJson(const std::string& item, const std::string& handler, const Value& custom_metadata) {
+std::string StepJson(const std::vector<std::string>& items, const std::string& handler, const Value& custom_metadata) {
   Value json = Value::MakeDict();
   Value handlers(handler);
-  if (!item.empty()) {
+  if (!items.empty()) {
     handlers = Value::MakeDict();
-    handlers.Set(item, handler);
+    for (const std::string& item : items) handlers.Set(item, handler);
   }
   json.Set("item_handlers", std::move(handlers));
   json.Set("metrics", Value::MakeDict());

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "tensor/dims.h"
 #include "tensor/value.h"
@@ -19,7 +20,7 @@ namespace crossdock::formats::orbax {
 [[nodiscard]] std::string StringsJson(const Value& rows);
 /// `array_metadatas/process_0`: of each jax.Array its chunk shape and what the rows have as "ext_metadata".
 [[nodiscard]] std::string ArrayMetadatasJson(const Value& rows, const std::function<Shape(const std::string&)>& chunk_shape);
-/// `_CHECKPOINT_METADATA` of a step with one item, or of a flat checkpoint when `item` is empty.
-[[nodiscard]] std::string StepJson(const std::string& item, const std::string& handler, const Value& custom_metadata);
+/// `_CHECKPOINT_METADATA` of a step with these items, or of a flat checkpoint when there are none.
+[[nodiscard]] std::string StepJson(const std::vector<std::string>& items, const std::string& handler, const Value& custom_metadata);
 
 }  // namespace crossdock::formats::orbax

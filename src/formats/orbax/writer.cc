@@ -16,6 +16,7 @@
 #include "formats/orbax/orbax.h"
 #include "formats/orbax/scalars.h"
 #include "formats/orbax/side_json.h"
+#include "formats/orbax/step_files.h"
 #include "formats/orbax/tree.h"
 #include "formats/orbax/write_plan.h"
 #include "formats/orbax/zstd_frame.h"
@@ -27,13 +28,6 @@ constexpr std::int64_t kFileBytes = std::int64_t{2} << 30U;  // Orbax rolls its 
 constexpr std::int64_t kAlignFrom = 1 << 20;
 constexpr std::int64_t kPage = 4096;
 constexpr std::int64_t kSmallAlign = 64;
-constexpr std::string_view kCommit = "Checkpoint commit was successful";
-
-Status Put(io::Storage& storage, const std::string& path, std::string_view bytes) {
-  CROSSDOCK_RETURN_IF_ERROR(io::MakeDirs(storage, io::ParentPath(path)));
-  CROSSDOCK_RETURN_IF_ERROR(io::RemoveFileIfPresent(storage, path));  // of a run that was interrupted
-  return io::WriteSmallFile(storage, path, bytes);
-}
 
 class OrbaxWriter final : public CheckpointWriter {
  public:
@@ -93,7 +87,7 @@ class OrbaxWriter final : public CheckpointWriter {
       shapes.emplace(entry.name, grid.chunk_shape);
     }
     for (const Constant& constant : constants_) shapes.emplace(constant.entry.name, constant.entry.shape);
-    for (const auto& [name, bytes] : SmallFiles(placed, shapes)) CROSSDOCK_RETURN_IF_ERROR(Put(storage, io::JoinPath(dir, name), bytes));
+    for (const auto& [name, bytes] : SmallFiles(placed, shapes)) CROSSDOCK_RETURN_IF_ERROR(PutFile(storage, io::JoinPath(dir, name), bytes));
     return OkStatus();
   }
 
@@ -109,6 +103,7 @@ class OrbaxWriter final : public CheckpointWriter {
     ocdbt_ = about.GetBool("ocdbt").value_or(true);
     zarr3_ = about.GetBool("zarr3").value_or(true);
     commit_marker_ = about.GetBool("commit_marker").value_or(true);
+    step_files_ = about.GetBool("step_files").value_or(true);
     zstd_level_ = static_cast<int>(about.GetInt("zstd_level").value_or(0));
     if (zstd_level_ < 0 || zstd_level_ > kHighestZstdLevel) {
       return MakeError(ErrorCode::kUsage, "zstd has no such level").WithExpected(fmt::format("1 to {}", kHighestZstdLevel)).WithFound(std::to_string(zstd_level_));
@@ -257,8 +252,9 @@ class OrbaxWriter final : public CheckpointWriter {
     add(InItem("array_metadatas/process_0"), ArrayMetadatasJson(rows, shape_of));
     if (!item_.empty() && commit_marker_) add(InItem("commit_success.txt"), std::string(kCommit));
     const auto custom = catalog.objects.find("custom_metadata");
-    add("_CHECKPOINT_METADATA", StepJson(item_, handler_, custom == catalog.objects.end() ? Value::MakeDict() : custom->second));
-    if (commit_marker_) add("commit_success.txt", std::string(kCommit));
+    if (!step_files_) return out;
+    const StepForm form{item_.empty() ? std::vector<std::string>() : std::vector<std::string>{item_}, handler_, commit_marker_};
+    for (auto& file : StepFiles(form, custom == catalog.objects.end() ? Value::MakeDict() : custom->second)) out.push_back(std::move(file));
     return out;
   }
 
@@ -267,14 +263,14 @@ class OrbaxWriter final : public CheckpointWriter {
       CROSSDOCK_ASSIGN_OR_RETURN(const WriteGrid grid, GridOf(entry));
       CROSSDOCK_ASSIGN_OR_RETURN(const std::string json, ArrayJson(entry, grid, zarr3_, zstd_level_));
       const std::string path = InItem(entry.name + (zarr3_ ? "/zarr.json" : "/.zarray"));
-      CROSSDOCK_RETURN_IF_ERROR(Put(storage, io::JoinPath(dir, path), json));
+      CROSSDOCK_RETURN_IF_ERROR(PutFile(storage, io::JoinPath(dir, path), json));
     }
     for (const Constant& constant : constants_) {
       CROSSDOCK_ASSIGN_OR_RETURN(const WriteGrid grid, GridOf(constant.entry));
       CROSSDOCK_ASSIGN_OR_RETURN(const std::string json, ArrayJson(constant.entry, grid, zarr3_));
       const std::string array = io::JoinPath(dir, InItem(constant.entry.name));
-      CROSSDOCK_RETURN_IF_ERROR(Put(storage, io::JoinPath(array, KeyOf(constant.entry.chunks.front(), grid, zarr3_)), constant.bytes));
-      CROSSDOCK_RETURN_IF_ERROR(Put(storage, io::JoinPath(array, zarr3_ ? "zarr.json" : ".zarray"), json));
+      CROSSDOCK_RETURN_IF_ERROR(PutFile(storage, io::JoinPath(array, KeyOf(constant.entry.chunks.front(), grid, zarr3_)), constant.bytes));
+      CROSSDOCK_RETURN_IF_ERROR(PutFile(storage, io::JoinPath(array, zarr3_ ? "zarr.json" : ".zarray"), json));
     }
     return OkStatus();
   }
@@ -307,7 +303,7 @@ class OrbaxWriter final : public CheckpointWriter {
     std::copy_n(name_seed_.begin(), manifest.uuid.size(), manifest.uuid.begin());
     root.commit_time_ns = 1;  // no clock: equal checkpoints have equal bytes
     manifest.newest = std::move(root);
-    return Put(storage, io::JoinPath(dir, InItem(ocdbt::kManifestName)), ocdbt::WriteManifest(manifest));
+    return PutFile(storage, io::JoinPath(dir, InItem(ocdbt::kManifestName)), ocdbt::WriteManifest(manifest));
   }
 
   /// "a.b/..." comes before "a/...": by the name with its slash.
@@ -347,6 +343,7 @@ class OrbaxWriter final : public CheckpointWriter {
   bool ocdbt_ = true;
   bool zarr3_ = true;
   bool commit_marker_ = true;
+  bool step_files_ = true;               ///< false: whoever writes the step's other items does
   int zstd_level_ = 0;                   ///< 0: chunks are stored as they are
   std::vector<Constant> constants_;      ///< sorted by name
   std::int64_t metadata_bytes_ = 0;

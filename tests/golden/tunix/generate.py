@@ -214,6 +214,8 @@ def value_of(case, item, keys, leaf):
     if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         data = seeded("rng." + name, leaf.shape + (4,), np.uint32)
         return jax.random.wrap_key_data(jnp.asarray(data), impl="unsafe_rbg")
+    if "acc_grads" in keys:
+        return jnp.zeros_like(leaf)   # as after an update
     if number is not None:
         return jnp.full(leaf.shape, number, leaf.dtype)
     if name is None:
@@ -232,13 +234,13 @@ def fill(case, item, state):
 
 
 def trainer(case, *, filled=True):
-    """(config, mesh, model, optimizer or None) of a trainer that has come this far; not filled: of one that has just begun."""
+    """(config, mesh, model, optimizer or None) of a trainer that has come this far; not filled: of one that has just begun, whose random streams are the same."""
     config = configure(case)
     model, mesh = module_of(case, config)
     graph, state = nnx.split(model)
     blank = fill(case, "model_params", state)
     if not filled:
-        blank = jax.tree.map(lambda x: x if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.zeros_like(x), blank)
+        blank = jax.tree_util.tree_map_with_path(lambda path, x: x if "rngs" in keys_of(path) else jnp.zeros_like(x), blank)
     model = nnx.merge(graph, blank)
     if not case.optimizer:
         return config, mesh, model, None

@@ -19,8 +19,8 @@ TEST(Kinds, ListsEveryFormatOnce) {
 TEST(Kinds, RefusesWhatItCannotWriteOrRead) {
   ASSERT_OK_AND_ASSIGN(const formats::Kind hf, ParseTargetKind("hf"));
   EXPECT_EQ(hf, formats::Kind::kHf);
-  EXPECT_THAT(ParseTargetKind("tunix"), IsError(ErrorCode::kUnsupported, StrEq(
-      "this version cannot write `tunix`; expected one of `hf`, `full-state`, `megatron`, `megatron-legacy`, `dcp`, `maxtext`")));
+  EXPECT_THAT(ParseTargetKind("megatron-zarr"), IsError(ErrorCode::kUnsupported, StrEq(
+      "this version cannot write `megatron-zarr`; expected one of `hf`, `full-state`, `megatron`, `megatron-legacy`, `dcp`, `maxtext`, `tunix`")));
   EXPECT_THAT(ParseTargetKind("gguf"), IsError(ErrorCode::kUsage, HasSubstr("found `gguf`")));
   EXPECT_THAT(ParseTargetKind("megatorn"), IsError(ErrorCode::kUsage, HasSubstr("hint: did you mean `megatron`?")));
   EXPECT_THAT(ParseSourceKind("full_stat"), IsError(ErrorCode::kUsage, HasSubstr("hint: did you mean `full-state`?")));

@@ -35,9 +35,9 @@ TEST(OrbaxSideJson, NothingToSayIsNoFile) {
 
 TEST(OrbaxSideJson, TheStepNamesItsItemOrBothAreOne) {
   const Value custom = *ParseJson(R"({"scan_layers": true})");
-  EXPECT_EQ(StepJson("items", "a.B", custom),
+  EXPECT_EQ(StepJson({"items"}, "a.B", custom),
             R"({"item_handlers": {"items": "a.B"}, "metrics": {}, "performance_metrics": {}, "init_timestamp_nsecs": 1, "commit_timestamp_nsecs": 1, "custom_metadata": {"scan_layers": true}})");
-  EXPECT_EQ(ParseJson(StepJson("", "a.B", custom))->GetString("item_handlers"), "a.B");
+  EXPECT_EQ(ParseJson(StepJson({}, "a.B", custom))->GetString("item_handlers"), "a.B");
 }
 
 }  // namespace
