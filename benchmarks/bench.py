@@ -162,6 +162,7 @@ def main():
             road("maxtext, zstd 1 -> hf", packed, "hf"),
             road("hf -> hf fp8 block", from_hf, "hf", "--fp8", "block", peer=lambda t: [*lean, "fp8", hf, t]),
             road("hf -> hf fp8 channel", from_hf, "hf", "--fp8", "channel"),
+            road("hf -> hf fp8 tensor", from_hf, "hf", "--fp8", "tensor"),
             road("megatron TP2 PP2 -> hf fp8 block", megatron, "hf", "--fp8", "block"),
         ]
         print(f"Llama, bf16, {size_of(hf) / 2**30:.2f} GiB, {options.rounds} rounds, cold, --memory {options.memory}, "

@@ -48,7 +48,8 @@ struct LayoutOptions {
 
 /// FP8 export, and what goes with it. Anything given without `strategy` is a usage error.
 struct Fp8Request {
-  std::optional<std::string> strategy;             ///< "block", "channel", "tensor"; absent: no FP8
+  /// "block", "channel", "tensor"; "": that of an FP8 source, else blocks; absent: no FP8
+  std::optional<std::string> strategy;
   std::optional<std::pair<std::int64_t, std::int64_t>> block;  ///< --fp8-block-size; absent: 128 x 128
   std::optional<std::string> scale_format;         ///< --scale-fmt: "ue8m0"
   std::optional<std::string> format;               ///< --fp8-format: "native", "compressed-tensors"; absent: by strategy

@@ -197,14 +197,19 @@ Result<std::pair<std::int64_t, std::int64_t>> ParseBlock(std::string_view name, 
       .WithFound(fmt::format("`{}`", Printable(text)));
 }
 
-/// `--fp8 [S]` and `--fp8-strategy S` say the same; a word for none switches it off.
+/// `--fp8 [S]` and `--fp8-strategy S` say the same; a word for none switches it off, and `--fp8` alone names none ("").
 Status FillStrategy(const Request& request, std::optional<std::string>* out) {
   std::optional<std::string> asked;
+  bool unnamed = false;
   for (const char* name : {"fp8", "fp8-strategy"}) {
     CROSSDOCK_ASSIGN_OR_RETURN(std::optional<std::string> text, request.One(name));
-    if (text && ListHas("true 1", *text)) text = "block";  // of the environment
+    if (text && ListHas("true 1", *text)) {
+      unnamed = true;
+      text.reset();
+    }
     CROSSDOCK_RETURN_IF_ERROR(Take(std::move(text), "the FP8 strategy", &asked));
   }
+  if (!asked && unnamed) *out = "";
   if (!asked || ListHas("none off false 0", *asked)) return OkStatus();
   CROSSDOCK_ASSIGN_OR_RETURN(*out, ParseChoice("fp8", *asked, "block channel tensor"));
   return OkStatus();

@@ -23,7 +23,7 @@ constexpr OptionSpec Many(std::string_view name, std::string_view aliases, std::
   return {name, aliases, Arity::kOne, value, commands, help, true};
 }
 constexpr OptionSpec kFp8 = {"fp8", "", Arity::kOptional, "[block|channel|tensor]", kConvert | kPlan | kManifest | kWatch,
-                             "quantize weights to FP8: a scale a block (default), a row, a tensor; `--to hf`", false, "block channel tensor"};
+                             "quantize weights to FP8: a scale a block (default; an FP8 source keeps its form), a row, a tensor; `--to hf`", false, "block channel tensor"};
 constexpr OptionSpec kBlockSize = {"fp8-block-size", "block-size", Arity::kTwo, "R C", kQuantizing, "rows and columns of a block; default 128 128"};
 
 constexpr std::array kTable = {

@@ -128,7 +128,6 @@ class Pass {
       case Arity::kOptional: {
         if (!value && at_ + 1 < args_.size() && ListHas(spec.values, args_[at_ + 1])) return args_[++at_];
         const std::optional<std::string> parsed = value ? ParseBool(*value) : std::optional<std::string>("true");
-        if (parsed == "true") return std::string(spec.values.substr(0, spec.values.find(' ')));
         return parsed.value_or(value.value_or(""));
       }
       case Arity::kOne:

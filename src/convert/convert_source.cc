@@ -8,6 +8,8 @@
 
 namespace crossdock::convert {
 
+DType DTypeOf(const std::string& name) { return name == "bf16" ? DType::kBF16 : name == "fp16" ? DType::kF16 : DType::kF32; }
+
 SourceRequest RequestOf(const ConvertOptions& options) {
   SourceRequest request;
   request.path = options.source;
@@ -22,6 +24,8 @@ SourceRequest RequestOf(const ConvertOptions& options) {
   request.no_optim = options.no_optim;
   request.drop_mtp = options.mtp == "drop";
   request.mtp_of_template = options.mtp == "template";
+  if (options.dtype) request.dequantized = DTypeOf(*options.dtype);
+  request.keep_dtype = options.keep_dtype;
   request.allow = options.allow;
   return request;
 }

@@ -10,6 +10,9 @@
 
 namespace crossdock::convert {
 
+/// Of "bf16", "fp16" or "fp32".
+[[nodiscard]] DType DTypeOf(const std::string& name);
+
 [[nodiscard]] SourceRequest RequestOf(const ConvertOptions& options);
 
 /// The tokenizer files at `path`: the file itself, or those of a directory. kIncomplete when there are none.

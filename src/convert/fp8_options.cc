@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "dialects/hf/fp8_form.h"
 #include "quantize/cuda/device.h"
 
 namespace crossdock::convert {
@@ -25,7 +26,7 @@ const char* Detail(const Fp8Request& fp8) {
 Strategy StrategyOf(const std::string& name) { return name == "channel" ? Strategy::kChannel : name == "tensor" ? Strategy::kTensor : Strategy::kBlock; }
 
 Status CheckTogether(const Fp8Request& fp8) {
-  if (fp8.block && *fp8.strategy != "block") {
+  if (fp8.block && !fp8.strategy->empty() && *fp8.strategy != "block") {
     return MakeError(ErrorCode::kUsage, "a block size is for blocks")
         .WithFound(fmt::format("`--fp8-block-size` with `--fp8 {}`", *fp8.strategy))
         .WithHint("leave it out, or write `--fp8 block`");
@@ -39,9 +40,17 @@ Status CheckTogether(const Fp8Request& fp8) {
   return OkStatus();
 }
 
+/// No form is named: an FP8 source keeps its own, where that can be declared as asked.
+void Follow(const dialects::HubState& hub, const Fp8Request& fp8, dialects::Fp8Options* out) {
+  const std::optional<dialects::hf::Fp8Form> form = dialects::hf::FormOfSource(hub);
+  if (!form || (form->strategy == Strategy::kChannel && fp8.format == "native")) return;
+  out->strategy = form->strategy;
+  out->block = form->block;
+}
+
 }  // namespace
 
-Result<std::optional<dialects::Fp8Options>> Fp8OptionsOf(const ConvertOptions& options, formats::Kind to) {
+Result<std::optional<dialects::Fp8Options>> Fp8OptionsOf(const ConvertOptions& options, formats::Kind to, const dialects::HubState& hub) {
   const Fp8Request& fp8 = options.fp8;
   if (!fp8.strategy) {
     const char* detail = Detail(fp8);
@@ -57,6 +66,7 @@ Result<std::optional<dialects::Fp8Options>> Fp8OptionsOf(const ConvertOptions& o
   dialects::Fp8Options out;
   out.strategy = StrategyOf(*fp8.strategy);
   if (fp8.block) out.block = {fp8.block->first, fp8.block->second};
+  if (fp8.strategy->empty() && !fp8.block) Follow(hub, fp8, &out);
   out.ue8m0 = fp8.scale_format.has_value();
   out.relax = fp8.arithmetic == "relax";
   out.compressed_tensors = fp8.format ? fp8.format == "compressed-tensors" : out.strategy != Strategy::kBlock;

@@ -12,7 +12,7 @@
 
 namespace crossdock::convert {
 
-/// Nothing when no FP8 is asked for.
-[[nodiscard]] Result<std::optional<dialects::Fp8Options>> Fp8OptionsOf(const ConvertOptions& options, formats::Kind to);
+/// Nothing when no FP8 is asked for. Where neither strategy nor block is named, an FP8 source (`hub`) keeps its own.
+[[nodiscard]] Result<std::optional<dialects::Fp8Options>> Fp8OptionsOf(const ConvertOptions& options, formats::Kind to, const dialects::HubState& hub);
 
 }  // namespace crossdock::convert

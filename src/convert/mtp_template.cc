@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "dialects/hf/config_patch.h"
+#include "dialects/hf/fp8_export.h"
 #include "dialects/hf/hf_dialect.h"
 #include "dialects/hf/mtp.h"
 #include "formats/registry.h"
@@ -89,7 +90,7 @@ Result<std::set<std::string>> OtherNames(const family::FamilyFile& family, famil
 
 }  // namespace
 
-Status TakeMtpOfTemplate(Source* source) {
+Status TakeMtpOfTemplate(const SourceRequest& request, Source* source) {
   dialects::HubState& hub = source->hub;
   const auto letter = hub.family == nullptr ? family::Letters::iterator() : hub.model.letters.find(dialects::hf::kMtpLetter);
   if (hub.family == nullptr || letter == hub.model.letters.end()) {
@@ -108,6 +109,8 @@ Status TakeMtpOfTemplate(Source* source) {
   dialects::hf::ReadOptions options;
   options.family = hub.family;
   options.template_config = source->reference->config;
+  options.dequantized = request.dequantized;
+  options.keep_dtype = request.keep_dtype;
   CROSSDOCK_ASSIGN_OR_RETURN(dialects::HubState theirs, dialects::hf::ReadHub(reader->catalog(), options));
   CROSSDOCK_RETURN_IF_ERROR(CheckSameModel(hub.model, theirs.model, dir));
   const std::int64_t layers = theirs.model.letters.at(dialects::hf::kMtpLetter);
@@ -123,6 +126,7 @@ Status TakeMtpOfTemplate(Source* source) {
   const Catalog& before = reader->catalog();
   std::vector<std::pair<DType, Shape>> forms(before.entries.size());
   for (const std::int32_t index : wanted) forms[static_cast<std::size_t>(index)] = {before.entries[static_cast<std::size_t>(index)].dtype, before.entries[static_cast<std::size_t>(index)].shape};
+  hub.layout.Set(dialects::hf::kTemplateEntries, Value(static_cast<std::int64_t>(source->reader->catalog().entries.size())));
   auto both = std::make_unique<TwoReaders>(std::move(source->reader), std::move(reader), wanted);
   for (dialects::HubTensor& tensor : theirs.tensors) {
     CROSSDOCK_ASSIGN_OR_RETURN(tensor.expr, expr::Substitute(tensor.expr, [&](int leaf) -> Result<expr::Expr> {

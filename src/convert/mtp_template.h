@@ -11,6 +11,6 @@ namespace crossdock::convert {
 
 /// Adds the template's layers to the hub, the template's files to the catalog of the reader. Nothing but a notice where the source has
 /// such layers itself. REQUIRES: the hub is read.
-[[nodiscard]] Status TakeMtpOfTemplate(Source* source);
+[[nodiscard]] Status TakeMtpOfTemplate(const SourceRequest& request, Source* source);
 
 }  // namespace crossdock::convert

@@ -47,7 +47,8 @@ void SayLayout(const LayoutOptions& layout, Words* words) {
 
 /// Not the device: it gives the same bytes. Nor what is only checked.
 void SayFp8(const Fp8Request& fp8, Words* words) {
-  words->Say("--fp8", fp8.strategy);
+  words->Flag("--fp8", fp8.strategy && fp8.strategy->empty());
+  if (fp8.strategy && !fp8.strategy->empty()) words->Say("--fp8", *fp8.strategy);
   if (fp8.block) words->Say("--fp8-block-size", fmt::format("{} {}", fp8.block->first, fp8.block->second));
   words->Say("--scale-fmt", fp8.scale_format);
   words->Say("--fp8-format", fp8.format);

@@ -102,7 +102,7 @@ Result<dialects::HubState> ReadHub(const SourceRequest& request, const family::F
     for (const auto& [key, value] : request.set_args) maxtext.set_args[key] = value;
     return source.tunix ? ReadTunixHub(source, maxtext) : dialects::maxtext::ReadHub(catalog, maxtext);
   }
-  const dialects::hf::ReadOptions options{wanted, std::move(config), unknown, request.allow_missing, Allowed(request, "unscaled-fp8")};
+  const dialects::hf::ReadOptions options{wanted, std::move(config), unknown, request.allow_missing, Allowed(request, "unscaled-fp8"), request.dequantized, request.keep_dtype};
   if (source.found.kind == Kind::kDcp) return dialects::hf::ReadDcp(catalog, options, request.no_optim);
   return source.found.kind == Kind::kFullState ? dialects::hf::ReadFullState(catalog, options)
                                                : dialects::hf::ReadHub(catalog, options);
@@ -311,7 +311,7 @@ Status ReadSourceHub(const SourceRequest& request, Source* source) {
     ReadShapes(*source->storage, &*source->reference);
   }
   if (request.drop_mtp) CROSSDOCK_RETURN_IF_ERROR(dialects::hf::DropMtp(&source->hub));
-  if (request.mtp_of_template) CROSSDOCK_RETURN_IF_ERROR(TakeMtpOfTemplate(source));
+  if (request.mtp_of_template) CROSSDOCK_RETURN_IF_ERROR(TakeMtpOfTemplate(request, source));
   if (request.no_optim) DropOptimizer(&source->hub);
   return CheckMoments(&source->hub);
 }

@@ -41,6 +41,8 @@ struct SourceRequest {
   bool no_optim = false;
   bool drop_mtp = false;
   bool mtp_of_template = false;
+  std::optional<DType> dequantized;                      ///< --dtype: what quantized weights are read as, at once
+  std::vector<std::string> keep_dtype;                   ///< but for these
   std::vector<std::string> allow;
   bool allow_missing = false;                            ///< the second side of a comparison
 };

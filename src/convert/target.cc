@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "convert/config_family.h"
+#include "convert/convert_source.h"
 #include "convert/fp8_options.h"
 #include "convert/kinds.h"
 #include "convert/layout_options.h"
@@ -40,10 +41,6 @@ namespace crossdock::convert {
 namespace {
 
 using formats::Kind;
-
-DType DTypeOf(const std::string& name) {
-  return name == "bf16" ? DType::kBF16 : name == "fp16" ? DType::kF16 : DType::kF32;
-}
 
 /// Who may be named by --for. Those that no version of ours writes for are refused by name.
 struct ConsumerSpec {
@@ -156,7 +153,7 @@ Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, Kind to,
   out.max_shard_bytes = options.max_shard_bytes;
   out.params_from_master = options.params_from == "master";
   out.experts = options.experts;
-  CROSSDOCK_ASSIGN_OR_RETURN(out.fp8, Fp8OptionsOf(options, to));
+  CROSSDOCK_ASSIGN_OR_RETURN(out.fp8, Fp8OptionsOf(options, to, source.hub));
   if (source.reference) {
     // What a checkpoint of ours carries along is its own; what the user names must fit it.
     if (options.hf_template) {
@@ -411,12 +408,27 @@ bool CanReshard(const Source& source, Kind to, const ConvertOptions& options) {
          VocabularyDivides(source.seen(), options.layout.tp) && KeepsOptimizers(source, options);
 }
 
+namespace {
+
+/// `to`: the canonical path of what is replaced as a whole.
+Status CheckTemplateApart(const Source& source, const std::string& target_root, const std::string& to) {
+  if (!source.reference) return OkStatus();
+  const std::string reference = Canonical(source.reference->dir);
+  if (!Inside(to, reference) && !Inside(reference, to)) return OkStatus();
+  return MakeError(ErrorCode::kUsage, "template and target must lie apart: nothing is ever written into a template")
+      .WithPath(target_root)
+      .WithFound(fmt::format("the template at `{}`", Printable(reference, 4096)))
+      .WithHint("name another target");
+}
+
+}  // namespace
+
 Status CheckApart(const Source& source, const std::string& target_root, const std::string& unit) {
   const std::string from = Canonical(source.found.path);
   const std::string to = Canonical(unit);
   const bool same_word = Canonical(source.label) == Canonical(target_root);
   const std::string other = source.also_read.empty() ? from : Canonical(source.also_read);
-  if (!same_word && !Inside(to, from) && !Inside(from, to) && !Inside(to, other) && !Inside(other, to)) return OkStatus();
+  if (!same_word && !Inside(to, from) && !Inside(from, to) && !Inside(to, other) && !Inside(other, to)) return CheckTemplateApart(source, target_root, to);
   return MakeError(ErrorCode::kUsage, "source and target must lie apart: nothing is ever written into a source")
       .WithPath(target_root)
       .WithFound(fmt::format("the source at `{}`", Printable(from, 4096)))

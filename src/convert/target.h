@@ -50,7 +50,7 @@ struct Target {
 /// included: it keeps its size only while the target's tensor-parallel size divides it.
 [[nodiscard]] bool CanReshard(const Source& source, formats::Kind to, const ConvertOptions& options);
 
-/// kUsage when TARGET is the source, lies in it, or holds it: then a replacement would delete what is read.
+/// kUsage when TARGET is the source or the template, lies in it, or holds it: then a replacement would delete what is read.
 [[nodiscard]] Status CheckApart(const Source& source, const std::string& target_root, const std::string& unit);
 
 /// kUsage when a report (receipt, manifest, comparison) would be written into a source.

@@ -257,8 +257,8 @@ def test_from_megatron_equals_the_way_over_hugging_face(workshop):
         assert {path.name: path.read_bytes() for path in direct.iterdir()} == {path.name: path.read_bytes() for path in twice.iterdir()}
 
 
-def dequantized(directory, block=(128, 128)):
-    """bfloat16 of codes and scales, in this file's own arithmetic."""
+def dequantized(directory, block=(128, 128), dtype=torch.bfloat16):
+    """`dtype` of codes and scales, in this file's own arithmetic."""
     tensors, out = read_directory_as_torch(directory), {}
     for name, value in tensors.items():
         if "weight_scale" in name:
@@ -269,8 +269,8 @@ def dequantized(directory, block=(128, 128)):
             if scale.dim() == 1:
                 scale = scale.reshape(1, 1)
             height, width = block if name + "_scale_inv" in tensors else (1 if scale.shape[0] > 1 else rows, cols)
-            value = (value.float() * scale.repeat_interleave(height, 0)[:rows].repeat_interleave(width, 1)[:, :cols]).to(torch.bfloat16)
-        out[name] = value
+            value = (value.float() * scale.repeat_interleave(height, 0)[:rows].repeat_interleave(width, 1)[:, :cols]).to(dtype)
+        out[name] = value if dtype == torch.bfloat16 else value.to(dtype)
     return out
 
 
@@ -354,13 +354,79 @@ def test_back_and_through(made, workshop, strategy):
     assert_same(raw_of(read_directory_as_torch(again)), raw_of(read_directory_as_torch(target)))
     assert (again / "config.json").read_bytes() == (target / "config.json").read_bytes()
     tool.convert(target, full, "--to", "full-state", "--dtype", "fp32")
-    floats = {f"param/{name}": value.float() for name, value in dequantized(target).items()}
+    floats = {f"param/{name}": value for name, value in dequantized(target, dtype=torch.float32).items()}  # no rounding to bfloat16 on the way
     assert_same(raw_of(read_directory_as_torch(full)), raw_of(floats) | {name: value for name, value in raw_of(read_directory_as_torch(full)).items() if name.startswith("meta/")})
     if strategy != "channel":
         text = tool.convert(target, other, "--to", "hf", "--fp8", "channel")
         assert "rounded a second time" in text, text
         wanted, _ = reference.export(dequantized(target), strategy="channel")
         assert_same(raw_of(read_directory_as_torch(other)), raw_of(wanted))
+
+
+@pytest.mark.parametrize("how", [["--fp8", "block", "--fp8-block-size", 64, 96], ["--fp8", "channel"], ["--fp8", "tensor"], ["--fp8", "tensor", "--fp8-format", "native"]])
+def test_fp8_alone_keeps_the_form_of_an_fp8_source(made, workshop, how):
+    source, _ = made("odd")
+    target, again, other = (workshop.fresh(name) for name in ("fp8", "again", "other"))
+    tool.convert(source, target, "--to", "hf", *how)
+    text = tool.run("quantize", target, again)
+    assert "14 weights are FP8 already" in text and "bit for bit" in text and "second time" not in text, text
+    assert_same(raw_of(read_directory_as_torch(again)), raw_of(read_directory_as_torch(target)))
+    if "native" not in how:
+        assert (again / "config.json").read_bytes() == (target / "config.json").read_bytes()
+    assert "second time" in tool.convert(target, other, "--to", "hf", "--fp8", "block")
+    wanted, _ = reference.export(dequantized(target, (64, 96)), strategy="block")
+    assert_same(raw_of(read_directory_as_torch(other)), raw_of(wanted))
+
+
+def test_an_fp8_template_gives_layers_and_no_rule_for_the_source(workshop):
+    """--mtp template: the source is bfloat16, what the template adds is FP8."""
+    import gated_delta
+    trained, released, quantized, target = (workshop.fresh(name) for name in ("trained", "released", "quantized", "target"))
+    gated_delta.write("qwen3_next", trained)
+    gated_delta.write("qwen3_next", released, True)
+    tool.convert(released, quantized, "--to", "hf", "--fp8")
+    text = tool.convert(trained, target, "--to", "hf", "--fp8", "--hf-template", quantized, "--mtp", "template")
+    assert "are quantized to FP8" in text and "are FP8 already" in text, text
+    assert_same(raw_of(read_directory_as_torch(target)), raw_of(read_directory_as_torch(quantized)))
+    said = [json.loads((path / "config.json").read_text())["quantization_config"] for path in (target, quantized)]
+    assert said[0] == said[1]
+
+
+_FUSED = dict(vocab_size=307, hidden_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, head_dim=32)
+_ROPE = dict(rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+KEPT_TOGETHER = {
+    "gpt_oss": lambda t: t.GptOssForCausalLM(t.GptOssConfig(**_FUSED, **_ROPE, intermediate_size=128, num_local_experts=4, num_experts_per_tok=2, sliding_window=8, pad_token_id=0, eos_token_id=2,
+                                                            layer_types=["sliding_attention", "full_attention"], max_position_embeddings=256)),
+    "llama4": lambda t: t.Llama4ForCausalLM(t.Llama4TextConfig(**_FUSED, **_ROPE, intermediate_size=128, intermediate_size_mlp=256, num_local_experts=4, num_experts_per_tok=1,
+                                                               interleave_moe_layer_step=2, attention_chunk_size=64, pad_token_id=0, bos_token_id=1, eos_token_id=2)),
+    "qwen3_vl_moe": lambda t: t.Qwen3VLMoeForConditionalGeneration(t.Qwen3VLMoeConfig(
+        text_config=dict(**_FUSED, intermediate_size=256, moe_intermediate_size=128, num_experts=4, num_experts_per_tok=2,
+                         rope_parameters=dict(rope_type="default", rope_theta=10000.0, mrope_section=[4, 6, 6])),
+        vision_config=dict(hidden_size=128, depth=2, num_heads=4, intermediate_size=256, out_hidden_size=128, patch_size=4, spatial_merge_size=2, temporal_patch_size=2,
+                           deepstack_visual_indexes=[0], num_position_embeddings=16), tie_word_embeddings=False)),
+}
+
+
+@pytest.mark.parametrize("case", list(KEPT_TOGETHER))
+def test_the_summary_says_what_transformers_does_not_load(workshop, case):
+    """Experts one by one: its classes of some families have no place for them, and fill theirs at random. Its own report is the judge."""
+    pytest.importorskip("accelerate")
+    import test_vision
+    import transformers
+    source = workshop.fresh(case)
+    model = KEPT_TOGETHER[case](transformers).to(torch.bfloat16)
+    test_vision.save_filled(model, source)
+    compressed = tool.folder_beside("compressed").is_dir()
+    if compressed:
+        tool.needs("compressed")
+    for strategy in ["block", "channel"] if compressed else ["block"]:
+        target = workshop.fresh("fp8")
+        text = tool.convert(source, target, "--to", "hf", "--fp8", strategy)
+        _, info = type(model).from_pretrained(target, dtype=torch.bfloat16, output_loading_info=True)
+        missing = [key for key in info["missing_keys"] if ".experts." in key]
+        assert missing or not info["missing_keys"], info
+        assert ("does not load these experts" in text) == bool(missing), (info, text)
+        assert ("from_pretrained" in text) != bool(missing), text
 
 
 def test_what_an_fp8_source_left_alone_stays_so(made, workshop):

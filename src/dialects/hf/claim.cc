@@ -12,6 +12,7 @@
 #include "dialects/hf/mtp.h"
 #include "dialects/hf/spelling.h"
 #include "family/detect.h"
+#include "family/family_file.h"
 #include "tensor/find_near.h"
 
 namespace crossdock::dialects::hf {
@@ -70,12 +71,19 @@ Error NoConfig(const Catalog& source) {
       .WithHint("give the directory of a model with the same architecture as --hf-template");
 }
 
+/// How `wanted` is read where it is stored quantized: as the dtype that is asked for, which leaves one rounding, not two.
+Quantization QuantizationOf(const Reading& reading, const family::DialectTensor& wanted) {
+  Quantization how = reading.quantization;
+  const auto kept = [&](std::int32_t at) { return family::FitsAny(reading.keep_dtype, reading.binding.hub[static_cast<std::size_t>(at)].name); };
+  if (reading.dequantized && std::ranges::none_of(wanted.hub, kept)) how.dtype = *reading.dequantized;
+  return how;
+}
+
 /// `hub_name` as blocks of MXFP4, also spelled without `model.`.
-Result<std::optional<Dequantized>> FindMxfp4(const Reading& reading, std::string_view hub_name) {
-  CROSSDOCK_ASSIGN_OR_RETURN(std::optional<Dequantized> found,
-                             ReadMxfp4(*reading.source, reading.prefix + std::string(hub_name), reading.quantization));
+Result<std::optional<Dequantized>> FindMxfp4(const Reading& reading, std::string_view hub_name, const Quantization& how) {
+  CROSSDOCK_ASSIGN_OR_RETURN(std::optional<Dequantized> found, ReadMxfp4(*reading.source, reading.prefix + std::string(hub_name), how));
   if (found || !hub_name.starts_with("model.")) return found;
-  return ReadMxfp4(*reading.source, reading.prefix + std::string(hub_name.substr(6)), reading.quantization);
+  return ReadMxfp4(*reading.source, reading.prefix + std::string(hub_name.substr(6)), how);
 }
 
 /// What is told once more for each weight that is made of several stored tensors.
@@ -87,15 +95,16 @@ Status AddDequantized(const family::DialectTensor& wanted, Dequantized made, Rea
     reading->mismatched.push_back(fmt::format("{}: expected {}, found {}", name, ToString(wanted.shape), ToString(made.expr->shape)));
     return OkStatus();
   }
-  if (!made.form.empty()) ++reading->dequantized[made.form + (made.assumed_block ? " (assumed: config.json names no block)" : "")];
   const DType dtype = made.expr->dtype;
+  if (!made.form.empty()) {
+    ++reading->quantized[fmt::format("({}{}) and read as {}", made.form, made.assumed_block ? " (assumed: config.json names no block)" : "", DTypeName(dtype))];
+  }
   return AddHub(reading->binding, wanted, Slot::kParam, dtype, made.expr, &reading->hub.tensors);
 }
 
 void TellDequantized(Reading* reading) {
-  for (const auto& [form, count] : reading->dequantized) {
-    reading->hub.notices.push_back(fmt::format("{} weights are stored quantized ({}) and read as {}; there is no optimizer state for them",
-                                               count, form, DTypeName(reading->quantization.dtype)));
+  for (const auto& [form, count] : reading->quantized) {
+    reading->hub.notices.push_back(fmt::format("{} weights are stored quantized {}; there is no optimizer state for them", count, form));
   }
 }
 
@@ -157,6 +166,8 @@ Result<Reading> StartReading(const Catalog& source, const ReadOptions& options, 
   if (!quantization) return std::move(quantization).error().WithPath(source.root + "/config.json");
   reading.quantization = std::move(quantization).value();
   reading.quantization.allow_unscaled = options.allow_unscaled_fp8;
+  reading.dequantized = options.dequantized;
+  reading.keep_dtype = options.keep_dtype;
   CROSSDOCK_ASSIGN_OR_RETURN(hub.model, family::EvaluateModel(*hub.family, hub.config));
   const auto found = [&](std::string_view name) { return FindTensor(source, reading.prefix, name); };
   const auto shape_of = [&](std::string_view name) {
@@ -234,9 +245,10 @@ Status ClaimParams(Reading* reading) {
   for (const family::DialectTensor& wanted : reading->binding.tensors) {
     const std::int32_t at = FindTensor(source, reading->prefix, wanted.name, &near);
     if (at < 0) {
-      CROSSDOCK_ASSIGN_OR_RETURN(std::optional<Dequantized> packed, FindMxfp4(*reading, wanted.name));
+      const Quantization how = QuantizationOf(*reading, wanted);
+      CROSSDOCK_ASSIGN_OR_RETURN(std::optional<Dequantized> packed, FindMxfp4(*reading, wanted.name, how));
       if (!packed) {
-        CROSSDOCK_ASSIGN_OR_RETURN(packed, JoinExperts(*reading->hub.family, source, reading->prefix + wanted.name, wanted.shape, reading->quantization));
+        CROSSDOCK_ASSIGN_OR_RETURN(packed, JoinExperts(*reading->hub.family, source, reading->prefix + wanted.name, wanted.shape, how));
       }
       if (packed) {
         CROSSDOCK_RETURN_IF_ERROR(AddDequantized(wanted, std::move(*packed), reading));
@@ -258,7 +270,7 @@ Status ClaimParams(Reading* reading) {
       continue;
     }
     if (IsFp8Weight(entry)) {
-      CROSSDOCK_ASSIGN_OR_RETURN(Dequantized made, ReadFp8(source, at, reading->quantization));
+      CROSSDOCK_ASSIGN_OR_RETURN(Dequantized made, ReadFp8(source, at, QuantizationOf(*reading, wanted)));
       CROSSDOCK_RETURN_IF_ERROR(AddDequantized(wanted, std::move(made), reading));
       continue;
     }
@@ -288,7 +300,7 @@ void SortOutRest(Reading* reading, bool allow_unknown) {
     std::string_view name = entry.name;
     if (name.starts_with(reading->prefix)) name.remove_prefix(reading->prefix.size());
     std::string_view reason = BufferReason(name);
-    if (reason.empty() && !reading->dequantized.empty()) reason = ActivationScaleReason(name);
+    if (reason.empty() && !reading->quantized.empty()) reason = ActivationScaleReason(name);
     if (!reason.empty()) {
       AddLeftOut(&reading->hub.left_out, entry.name, std::string(reason), BytesOf(entry));
     } else if (name == head && !untied && FindHub(*reading, EmbeddingOf(*reading->hub.family)) >= 0) {

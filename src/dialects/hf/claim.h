@@ -31,7 +31,9 @@ struct Reading {
   std::vector<bool> claimed;                ///< an entry of the source each
   std::vector<std::string> missing, unknown, mismatched;
   Quantization quantization;
-  std::map<std::string, std::int64_t> dequantized;  ///< how many weights of each form
+  std::optional<DType> dequantized;         ///< of ReadOptions, as the next one
+  std::vector<std::string> keep_dtype;
+  std::map<std::string, std::int64_t> quantized;  ///< how many weights of each form
 };
 
 /// Configuration (the source's own, else the template's with the sizes that the tensors have), family, letters, binding.

@@ -42,6 +42,8 @@ constexpr std::array kJoined = {
     Joined{"gate_proj", "gate_up"}, Joined{"up_proj", "gate_up"},
     Joined{"w1", "w13"},            Joined{"w3", "w13"},
     Joined{"q_a_proj", "qkv_a"},    Joined{"kv_a_proj_with_mqa", "qkv_a"},
+    Joined{"in_proj_qkv", "in_proj_qkvz"}, Joined{"in_proj_z", "in_proj_qkvz"},  // DeltaNet
+    Joined{"in_proj_b", "in_proj_ba"},     Joined{"in_proj_a", "in_proj_ba"},
 };
 
 template <typename F>

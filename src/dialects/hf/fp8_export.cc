@@ -12,6 +12,7 @@
 #include "dialects/hf/fp8_choice.h"
 #include "dialects/hf/fp8_config.h"
 #include "dialects/hf/fp8_experts.h"
+#include "dialects/hf/fp8_loaders.h"
 #include "dialects/hf/fp8_stored.h"
 #include "dialects/hf/fp8_tp.h"
 #include "expr/dequantize.h"
@@ -65,7 +66,7 @@ struct Choice {
 
 class Exporter {
  public:
-  Exporter(const HubState& hub, const TargetOptions& options, Draft* draft) : hub_(hub), fp8_(*options.fp8), draft_(*draft) {}
+  Exporter(const HubState& hub, const TargetOptions& options, Draft* draft) : hub_(hub), fp8_(*options.fp8), draft_(*draft), border_(hub.layout.GetInt(kTemplateEntries)) {}
 
   Result<Fp8Export> Run() {
     CROSSDOCK_RETURN_IF_ERROR(SplitExperts(*hub_.family, &draft_));
@@ -73,7 +74,7 @@ class Exporter {
     CROSSDOCK_RETURN_IF_ERROR(CheckPatterns(fp8_.only, "--fp8-only", draft_));
     FindStored();
     Choose();
-    if (!mirrors_) KeepJoinedTogether();
+    KeepJoinedTogether();
     if (choices_.empty()) return Nothing();
     std::vector<Entry> quantized;
     for (const Choice& choice : choices_) {
@@ -83,7 +84,7 @@ class Exporter {
     Tell(quantized);
     std::vector<Entry> written;
     for (const auto& [entry, expr] : draft_.tensors) written.push_back(entry);
-    out_.quantization_config = QuantizationConfig(fp8_, fp8_.ue8m0 || exponents_, UnquantizedModules(hub_, written));
+    out_.quantization_config = QuantizationConfig(fp8_, fp8_.ue8m0 || AllExponents(), UnquantizedModules(hub_, written));
     return std::move(out_);
   }
 
@@ -93,41 +94,58 @@ class Exporter {
     return hub_.config.words == "hf" && hub_.config.values.GetString("quantization_config.scale_fmt").value_or("") == "ue8m0";
   }
 
+  /// Whether a tensor is one of those that --mtp template adds to the source's own.
+  [[nodiscard]] bool IsOfTemplate(const expr::Expr& expr) const {
+    return border_ && std::ranges::any_of(expr::LeafOrdinals(expr), [&](int leaf) { return leaf >= *border_; });
+  }
+
+  /// The source keeps its own choice of weights (the template likewise), where it holds some by this rule.
+  [[nodiscard]] bool Mirrors(std::size_t at) const { return IsOfTemplate(draft_.tensors[at].second) ? mirrors_template_ : mirrors_; }
+
+  /// All scales go over as they are, and are powers of two.
+  [[nodiscard]] bool AllExponents() const {
+    return std::ranges::all_of(choices_, [](const Choice& choice) { return choice.stored && choice.stored->exponents; });
+  }
+
   /// Weights that the source holds by this very rule. Powers of two are floats as well, but not the other way round.
   void FindStored() {
     const bool said = SourceIsUe8m0();
-    bool all_exponents = true;
     for (std::size_t at = 0; at < draft_.tensors.size(); ++at) {
       const auto& [entry, expr] = draft_.tensors[at];
       if (!IsLinearWeight(entry)) continue;
       const bool is_fp8 = expr::DequantizedType(expr).has_value();
       std::optional<StoredFp8> stored = AsStored(expr, FormatFor(fp8_, entry.shape).block);
-      const bool power_of_two = said || (stored && stored->exponents);
-      if (stored && (power_of_two || !fp8_.ue8m0)) {
-        all_exponents = all_exponents && power_of_two;
+      if (stored && said && !IsOfTemplate(expr)) stored->exponents = true;
+      if (stored && (stored->exponents || !fp8_.ue8m0)) {
         stored_.emplace(at, *std::move(stored));
       } else if (is_fp8) {
         again_.insert(at);
       }
     }
-    mirrors_ = !stored_.empty();
-    exponents_ = mirrors_ && again_.empty() && all_exponents;
+    for (const auto& [at, stored] : stored_) (IsOfTemplate(draft_.tensors[at].second) ? mirrors_template_ : mirrors_) = true;
   }
 
   void Choose() {
     for (std::size_t at = 0; at < draft_.tensors.size(); ++at) {
       const Entry& entry = draft_.tensors[at].first;
-      if (!IsLinearWeight(entry) || FitsAnyPattern(fp8_.skip, entry.name) || (!fp8_.only.empty() && !FitsAnyPattern(fp8_.only, entry.name))) continue;
+      if (!IsLinearWeight(entry)) continue;
       const auto stored = stored_.find(at);
       const bool is_fp8 = stored != stored_.end() || again_.contains(at);
-      if (mirrors_ ? !is_fp8 : StaysUnquantized(*hub_.family, entry.name)) continue;
+      const bool mirrors = Mirrors(at);
+      if (mirrors && !is_fp8) {
+        own_choice_.insert(at);
+        continue;
+      }
+      if (FitsAnyPattern(fp8_.skip, entry.name) || (!fp8_.only.empty() && !FitsAnyPattern(fp8_.only, entry.name))) continue;
+      if (!mirrors && StaysUnquantized(*hub_.family, entry.name)) continue;
       Choice choice{at, FormatFor(fp8_, entry.shape), std::nullopt};
       if (stored != stored_.end()) choice.stored = stored->second;
       choices_.push_back(std::move(choice));
     }
   }
 
-  /// A loader that joins layers takes them quantized all together or not at all.
+  /// A loader that joins layers takes them quantized all together or not at all. A group that an FP8 source itself has in parts goes
+  /// over as it is.
   void KeepJoinedTogether() {
     std::set<std::size_t> chosen;
     for (const Choice& choice : choices_) chosen.insert(choice.at);
@@ -135,7 +153,7 @@ class Exporter {
     for (std::size_t at = 0; at < draft_.tensors.size(); ++at) {
       const Entry& entry = draft_.tensors[at].first;
       const bool weight = entry.shape.size() == 2 && std::string_view(entry.name).ends_with(".weight");
-      if (!weight || chosen.contains(at)) continue;
+      if (!weight || chosen.contains(at) || own_choice_.contains(at)) continue;
       if (std::string group = JoinedAs(entry.name); !group.empty()) broken.insert(std::move(group));
     }
     std::string first;
@@ -202,8 +220,9 @@ class Exporter {
       out_.notices.push_back(fmt::format("{} weights are FP8 already ({}): codes and scales go over bit for bit, and {} weights that are not FP8 there stay as they are", passed, how, kept));
     }
     if (!again_.empty()) out_.notices.push_back(fmt::format("{} weights are stored in FP8 by another rule: what is quantized of them is rounded a second time", again_.size()));
-    if (fp8_.strategy == Strategy::kTensor && !fp8_.compressed_tensors) {
-      out_.notices.emplace_back("one scale a tensor declared as `fp8` is for vLLM and SGLang: transformers 5.24 takes the codes for values, with a warning only");
+    if (std::optional<NotByTransformers> why = WhyNotTransformers(*hub_.family, fp8_)) {
+      out_.notices.push_back(std::move(why->notice));
+      out_.load_line = std::move(why->load_line);
     }
     for (std::string& line : ServingNotices(fp8_, hub_.model, quantized)) out_.notices.push_back(std::move(line));
   }
@@ -211,9 +230,11 @@ class Exporter {
   const HubState& hub_;
   const Fp8Options& fp8_;
   Draft& draft_;
+  std::optional<std::int64_t> border_; ///< kTemplateEntries
   std::map<std::size_t, StoredFp8> stored_;
   bool mirrors_ = false;               ///< the source's own choice of weights is kept
-  bool exponents_ = false;             ///< all scales are the source's, and powers of two
+  bool mirrors_template_ = false;      ///< that of a template that adds layers
+  std::set<std::size_t> own_choice_;   ///< no FP8 in a source whose choice is kept
   std::set<std::size_t> again_;        ///< FP8 weights of another rule
   std::vector<Choice> choices_;
   Fp8Export out_;

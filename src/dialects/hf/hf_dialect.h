@@ -15,6 +15,9 @@ struct ReadOptions {
   bool allow_unknown_tensors = false;
   bool allow_missing_tensors = false;          ///< for a comparison, which lists them; what is converted is whole
   bool allow_unscaled_fp8 = false;             ///< FP8 weights without scales are taken at the values of their codes
+  /// What quantized weights are read as, in one rounding; absent: the dtype of config.json.
+  std::optional<DType> dequantized = {};
+  std::vector<std::string> keep_dtype = {};    ///< patterns (fnmatch over hub names) of those that are read as config.json has it
 };
 
 /// Catalog of an HF directory (objects["config.json"]) or of full-state safetensors (names `param/...`).

@@ -273,6 +273,7 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
       target.notices.push_back(head + " is written beside the embedding it is tied to, as the reference has it");
     }
   }
+  target.load_line = {fmt::format("{}.from_pretrained(\"TARGET\")", hub.family->text_config.empty() ? "AutoModelForCausalLM" : "AutoModelForImageTextToText")};
   for (const std::string& name : spellings) target.notices.push_back(fmt::format("the names are spelled as the family's `{}`", name));
   CROSSDOCK_RETURN_IF_ERROR(AddCopies(hub, options, spellings, tensors, &draft));
   if (options.fp8) {
@@ -282,13 +283,13 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
     CROSSDOCK_ASSIGN_OR_RETURN(target.order, OrderOfRules(hub, spellings));
     target.order = OrderOfExperts(target.order, draft);
     target.scale_of = std::move(fp8.scale_of);
+    if (!fp8.load_line.empty()) target.load_line = {fp8.load_line};
     for (std::string& line : fp8.notices) target.notices.push_back(std::move(line));
   } else {
     CROSSDOCK_RETURN_IF_ERROR(AddConfigAndSideFiles(hub, options, MainDType(draft), &target));
   }
   draft.Finish(&target);
   NameWhatStays(hub, options.params_from_master, &target);
-  target.load_line = {fmt::format("{}.from_pretrained(\"TARGET\")", hub.family->text_config.empty() ? "AutoModelForCausalLM" : "AutoModelForImageTextToText")};
   return target;
 }
 

@@ -84,9 +84,9 @@ TEST(Words, TakesEverythingAfterTwoDashesAsPositional) {
 }
 
 TEST(Words, ReadsFp8ValueOnlyWhenItIsOne) {
-  // `--fp8 out`: `out` is the target, and `--fp8` alone means block.
+  // `--fp8 out`: `out` is the target, and `--fp8` alone names no strategy.
   ASSERT_OK_AND_ASSIGN(const Words alone, Settle({"convert", "in", "--fp8", "out"}));
-  EXPECT_THAT(alone.options, ElementsAre("--fp8=block"));
+  EXPECT_THAT(alone.options, ElementsAre("--fp8=true"));
   EXPECT_THAT(alone.positionals, ElementsAre("in", "out"));
   ASSERT_OK_AND_ASSIGN(const Words channel, Settle({"convert", "in", "--fp8", "channel", "out"}));
   EXPECT_THAT(channel.options, ElementsAre("--fp8=channel"));

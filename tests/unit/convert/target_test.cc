@@ -47,6 +47,18 @@ TEST(Target, LiesApartFromTheSource) {
   }
 }
 
+TEST(Target, LiesApartFromTheTemplate) {
+  Source source = At("/a/b");
+  source.reference.emplace().dir = "/t/model";
+  EXPECT_THAT(CheckApart(source, "/t/other", "/t/other"), IsOk());
+  EXPECT_THAT(CheckApart(source, "/t", "/t/iter_0000020"), IsOk());  // beside it, in one root
+  for (const char* unit : {"/t/model", "/t/x/../model/", "/t/model/out", "/t/model/iter_0000020", "/t"}) {
+    EXPECT_THAT(CheckApart(source, unit, unit), IsError(ErrorCode::kUsage, HasSubstr("template and target must lie apart"))) << unit;
+  }
+  source.reference->dir = "/a/b";  // the source is its own template
+  EXPECT_THAT(CheckApart(source, "/a/c", "/a/c"), IsOk());
+}
+
 TEST(Target, ReportsLieOutsideTheSource) {
   EXPECT_THAT(CheckReportApart(At("/a/b"), "/a/receipt.json"), IsOk());
   for (const char* report : {"/a/b/config.json", "/a/b/../b/x/y.json", "/a/b"}) {

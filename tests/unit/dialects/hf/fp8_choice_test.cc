@@ -42,6 +42,10 @@ TEST(JoinedAs, NamesWhatLoadersJoin) {
   EXPECT_NE(JoinedAs("model.layers.3.mlp.up_proj.weight"), JoinedAs("model.layers.2.mlp.gate_proj.weight"));
   EXPECT_EQ(JoinedAs("model.layers.3.mlp.experts.17.down_proj.weight"), "model.layers.3.mlp.experts");
   EXPECT_EQ(JoinedAs("model.layers.3.self_attn.o_proj.weight"), "");
+  EXPECT_EQ(JoinedAs("model.layers.3.linear_attn.in_proj_z.weight"), "model.layers.3.linear_attn.in_proj_qkvz");
+  EXPECT_EQ(JoinedAs("model.layers.3.linear_attn.in_proj_qkv.weight"), JoinedAs("model.layers.3.linear_attn.in_proj_z.weight"));
+  EXPECT_EQ(JoinedAs("model.layers.3.linear_attn.in_proj_a.weight"), JoinedAs("model.layers.3.linear_attn.in_proj_b.weight"));
+  EXPECT_NE(JoinedAs("model.layers.3.linear_attn.in_proj_a.weight"), JoinedAs("model.layers.3.linear_attn.in_proj_z.weight"));
 }
 
 TEST(IsLinearWeight, NeedsTwoAxesElementsAndAType) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dialects/hf/fp8_export.h"
 
+#include <fmt/format.h>
+
 #include "model.h"
 
 namespace crossdock::dialects::hf {
@@ -104,6 +106,43 @@ TEST(WriteHub, PassesThroughWhatIsFp8ByTheSameRule) {
   fp8.ue8m0 = true;
   ASSERT_OK_AND_ASSIGN(const TargetState rounded, Write(source, fp8));
   EXPECT_THAT(rounded.notices, Contains(HasSubstr("13 weights are stored in FP8 by another rule")));
+}
+
+TEST(WriteHub, KeepsWhatLoadersJoinTogetherOfAnFp8SourceToo) {
+  Fp8Options fp8;
+  fp8.strategy = Fp8Options::Strategy::kChannel;
+  fp8.compressed_tensors = true;
+  fp8.skip = {"model.layers.1.self_attn.q_proj", "*.0.mlp.gate_proj"};
+  ASSERT_OK_AND_ASSIGN(const TargetState target, Write(RowsInFp8(), fp8));
+  for (const char* part : {"1.self_attn.q_proj", "1.self_attn.k_proj", "1.self_attn.v_proj", "0.mlp.gate_proj", "0.mlp.up_proj"}) {
+    EXPECT_EQ(FindEntry(target, fmt::format("model.layers.{}.weight", part))->dtype, DType::kBF16) << part;
+    EXPECT_EQ(FindEntry(target, fmt::format("model.layers.{}.weight_scale", part)), nullptr) << part;
+  }
+  // The source has this group in parts, and nobody asked for another.
+  EXPECT_EQ(FindEntry(target, "model.layers.0.self_attn.k_proj.weight")->dtype, DType::kF8E4M3);
+  EXPECT_THAT(target.notices, Contains(HasSubstr("3 weights stay as they are because loaders join them")));
+}
+
+TEST(WriteHub, LayersOfAnFp8TemplateDoNotSpeakForTheSource) {
+  Catalog source = TinyModel();
+  for (const char* word : {"q_proj", "k_proj", "v_proj"}) {  // of layer 1
+    const std::string name = fmt::format("model.layers.1.self_attn.{}.weight", word);
+    const Shape shape = source.entries[static_cast<std::size_t>(source.Find(name))].shape;
+    Remove(&source, name);
+    Add(&source, name, shape, DType::kF8E4M3);
+    Add(&source, name + "_scale_inv", {1, 1}, DType::kF32);
+  }
+  ASSERT_OK_AND_ASSIGN(HubState hub, ReadHub(source, {}));
+  hub.layout.Set(kTemplateEntries, Value(std::int64_t{source.Find("model.layers.1.input_layernorm.weight")}));  // this layer, and the last norm
+  TargetOptions options;
+  options.fp8.emplace();
+  ASSERT_OK_AND_ASSIGN(const TargetState target, WriteHub(hub, options));
+  EXPECT_EQ(FindEntry(target, "model.layers.0.self_attn.q_proj.weight")->dtype, DType::kF8E4M3);
+  EXPECT_EQ(FindEntry(target, "model.layers.0.mlp.down_proj.weight")->dtype, DType::kF8E4M3);
+  EXPECT_EQ(ExprOf(target, "model.layers.1.self_attn.q_proj.weight"), std::to_string(source.Find("model.layers.1.self_attn.q_proj.weight")));
+  EXPECT_EQ(FindEntry(target, "model.layers.1.mlp.down_proj.weight")->dtype, DType::kBF16);  // the template's own choice
+  EXPECT_THAT(target.notices, Contains(HasSubstr("7 weights are quantized to FP8")));
+  EXPECT_THAT(target.notices, Contains(HasSubstr("3 weights are FP8 already")));
 }
 
 TEST(ServingNotices, TellPartialBlocksAndCutsByName) {

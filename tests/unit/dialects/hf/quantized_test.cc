@@ -59,6 +59,19 @@ TEST(ReadHub, TakesBlockAndDtypeFromTheConfiguration) {
   EXPECT_EQ(FindHub(other, kUp)->expr->block(), (expr::BlockFormat{4, 4}));
 }
 
+TEST(ReadHub, RoundsOnceToTheDtypeThatIsAskedFor) {
+  ReadOptions options;
+  options.dequantized = DType::kF32;
+  ASSERT_OK_AND_ASSIGN(const HubState wide, ReadHub(WithFp8(".weight_scale", {12, 1}), options));
+  EXPECT_EQ(FindHub(wide, kUp)->expr->op, expr::Op::kDequantize);
+  EXPECT_EQ(FindHub(wide, kUp)->expr->dtype, DType::kF32);
+  EXPECT_EQ(FindHub(wide, "model.layers.0.mlp.gate_proj.weight")->dtype, DType::kBF16);
+  EXPECT_THAT(wide.notices, Contains(HasSubstr("and read as F32")));
+  options.keep_dtype = {"*.up_proj.weight"};
+  ASSERT_OK_AND_ASSIGN(const HubState kept, ReadHub(WithFp8(".weight_scale", {12, 1}), options));
+  EXPECT_EQ(FindHub(kept, kUp)->dtype, DType::kBF16);
+}
+
 TEST(ReadHub, SaysWhenABlockIsAssumed) {
   Catalog source = TinyModel();
   source.objects["config.json"].Set("vocab_size", Value(192));
