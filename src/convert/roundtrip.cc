@@ -76,12 +76,14 @@ Result<Report> Roundtrip(const RoundtripOptions& options, const Hooks& hooks) {
   SourceRequest request = RequestOf(options.convert);
   CROSSDOCK_ASSIGN_OR_RETURN(const Source a, OpenAndRead(*storage, request));
   CROSSDOCK_ASSIGN_OR_RETURN(const Trip trip, PlanTrip(a, options.convert));
+  CROSSDOCK_ASSIGN_OR_RETURN(const formats::Kind via, ParseTargetKind(options.convert.to));
   const std::string out = options.out.value_or(".");
   CROSSDOCK_ASSIGN_OR_RETURN(const WorkDir work, WorkDir::Make(*storage, out));
 
   ConvertOptions there = options.convert;
   there.target = work.Path("there");
   there.force = false;
+  if (WritesMegatron(via) || via == formats::Kind::kMaxText || via == formats::Kind::kDcp) there.max_shard_bytes = ConvertOptions().max_shard_bytes;  // it is meant for what comes back
   CROSSDOCK_ASSIGN_OR_RETURN(const Report first, Convert(there, hooks));
   ConvertOptions back;
   back.source = there.target;

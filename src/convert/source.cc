@@ -2,6 +2,7 @@
 #include "convert/source.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -17,6 +18,7 @@
 #include "dialects/hf/mtp.h"
 #include "dialects/maxtext/inventory.h"
 #include "dialects/maxtext/maxtext_dialect.h"
+#include "dialects/maxtext/model_names.h"
 #include "dialects/mcore/mcore_dialect.h"
 #include "family/detect.h"
 #include "formats/safetensors/safetensors.h"
@@ -39,10 +41,15 @@ Result<const family::FamilyFile*> WantedFamily(const SourceRequest& request, Sou
   }
   if (!request.family) return nullptr;
   if (const family::FamilyFile* found = family::FindFamily(*request.family, families)) return found;
+  if (const family::FamilyFile* found = family::FindFamily(dialects::maxtext::FamilyOfModelName(*request.family), families)) return found;
   std::string names;
   std::vector<std::string_view> known;
   for (const family::FamilyFile* file : families) known.emplace_back(file->name);
-  const std::string meant = DidYouMean(*request.family, known);
+  std::string meant = DidYouMean(*request.family, known);
+  if (const auto related = dialects::maxtext::RelatedModelNames(*request.family); !related.empty() && request.family->find('-') != std::string::npos) {
+    const std::string_view nearest = Nearest(*request.family, related);
+    meant = fmt::format("MaxText's models of that name: `{}`{}", fmt::join(related, "`, `"), nearest.empty() ? "" : fmt::format("; the nearest is `{}`", nearest));
+  }
   for (const family::FamilyFile* file : families) names += fmt::format("{}`{}`", names.empty() ? "" : ", ", file->name);
   return MakeError(ErrorCode::kUsage, fmt::format("there is no family `{}`", Printable(*request.family)))
       .WithExpected("one of " + names)

@@ -10,6 +10,7 @@
 
 #include "convert/kinds.h"
 #include "convert/momentum.h"
+#include "dialects/mcore/target_unit.h"
 #include "expr/dequantize.h"
 
 namespace crossdock::convert {
@@ -59,7 +60,11 @@ std::vector<std::string> CastLines(const Source& source, const Target& target) {
 
 std::vector<dialects::LeftOut> AllLeftOut(const Source& source, const Target& target, const ConvertOptions& options) {
   std::vector<dialects::LeftOut> all = source.hub.left_out;
-  all.insert(all.end(), target.state.left_out.begin(), target.state.left_out.end());
+  // Megatron to Megatron has what the source's own reading names already, object by object.
+  for (const dialects::LeftOut& item : target.state.left_out) {
+    const bool told = std::ranges::any_of(source.hub.left_out, [&](const dialects::LeftOut& other) { return item.name.starts_with(other.name + "/"); });
+    if (!told) all.push_back(item);
+  }
   if (options.no_rng) {
     for (dialects::LeftOut& item : all) {
       if (item.name.find("rng") != std::string::npos) item.reason = "left behind by --no-rng";
@@ -81,7 +86,11 @@ std::vector<std::string> AllNotices(const Source& source, const Target& target) 
 
 std::string StepText(const std::optional<std::int64_t>& step) { return step ? fmt::format(", step {}", *step) : ""; }
 
+bool IsReleaseSource(const Source& source) { return WritesMegatron(source.found.kind) && dialects::mcore::IsRelease(source.reader->catalog()); }
+
+/// Nothing for a directory called release, whose 0 says nothing.
 std::optional<std::int64_t> SourceStep(const Source& source) {
+  if (IsReleaseSource(source)) return std::nullopt;
   return source.hub.counters.step ? source.hub.counters.step : source.found.step;
 }
 
@@ -178,7 +187,7 @@ std::string EndsText(const Source& source, const Target& target, const ConvertOp
   const std::string family = FamilyName(source);
   const std::string named = family.empty() ? "" : ", " + family;
   return fmt::format("from      {} ({}{}{})\nto        {} ({}{}{}{})\n", Printable(source.found.path, 4096),
-                     formats::KindName(source.found.kind), named, StepText(SourceStep(source)), Printable(target.unit, 4096),
+                     formats::KindName(source.found.kind), named, IsReleaseSource(source) ? ", release" : StepText(SourceStep(source)), Printable(target.unit, 4096),
                      formats::KindName(target.kind), named, TargetStepText(target),
                      LayoutText(target, options));
 }

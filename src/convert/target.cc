@@ -25,10 +25,12 @@
 #include "dialects/hf/hf_dialect.h"
 #include "dialects/maxtext/maxtext_dialect.h"
 #include "dialects/maxtext/state_tree.h"
+#include "dialects/mcore/args.h"
 #include "dialects/mcore/keys.h"
 #include "dialects/mcore/legacy_names.h"
 #include "dialects/mcore/legacy_target.h"
 #include "dialects/mcore/mcore_dialect.h"
+#include "dialects/mcore/target_unit.h"
 #include "dialects/tunix/carry.h"
 #include "dialects/tunix/write_step.h"
 #include "formats/dcp/dcp.h"
@@ -47,7 +49,7 @@ struct ConsumerSpec {
   std::string_view name;
   bool written_for;
 };
-constexpr std::array kConsumers = {ConsumerSpec{"megatron-lm", true},    ConsumerSpec{"megatron-bridge", false}, ConsumerSpec{"loongforge", false},
+constexpr std::array kConsumers = {ConsumerSpec{"megatron-lm", true},    ConsumerSpec{"megatron-bridge", true}, ConsumerSpec{"loongforge", false},
                                    ConsumerSpec{"maxtext", false},       ConsumerSpec{"maxtext-linen", false},   ConsumerSpec{"ling3", true}};
 constexpr std::int64_t kOldestMegatronMinor = 12;  ///< 0.12: the oldest that the tests run
 
@@ -78,13 +80,14 @@ Status FillConsumer(const Source& source, Kind to, const ConvertOptions& options
   const std::size_t at = options.consumer.find('@');
   out->consumer = options.consumer.substr(0, at);
   if (at != std::string::npos) out->consumer_version = options.consumer.substr(at + 1);
+  if (out->consumer.empty() && at == std::string::npos && !WritesMegatron(to)) return OkStatus();
   if (out->consumer.empty() && at == std::string::npos) {  // as the source has it, else the family's first
     out->consumer = own.empty() ? "megatron-lm" : source.hub.layout.GetString("names").value_or(own.front());
     if (!own.empty() && std::ranges::find(own, out->consumer) == own.end()) out->consumer = own.front();
   }
   const auto refuse = [&](ErrorCode code, std::string message) {
     return MakeError(code, std::move(message))
-        .WithExpected(own.empty() ? "`megatron-lm`, or with a version `megatron-lm@0.19`" : fmt::format("`{}`", fmt::join(own, "` or `")))
+        .WithExpected(own.empty() ? "`megatron-lm`, or with a version `megatron-lm@0.19`, or `megatron-bridge`" : fmt::format("`{}`", fmt::join(own, "` or `")))
         .WithFound(fmt::format("`{}`", Printable(options.consumer)));
   };
   const auto* spec = std::ranges::find(kConsumers, std::string_view(out->consumer), &ConsumerSpec::name);
@@ -93,12 +96,17 @@ Status FillConsumer(const Source& source, Kind to, const ConvertOptions& options
     for (const ConsumerSpec& one : kConsumers) known.push_back(one.name);
     return refuse(ErrorCode::kUsage, "`--for` takes a consumer, with an optional @VERSION").WithHint(DidYouMean(out->consumer, known));
   }
+  if (!WritesMegatron(to) && out->consumer != dialects::hf::kLingConsumer) {
+    return MakeError(ErrorCode::kUsage, fmt::format("`--for {}` means nothing for a target of format `{}`", Printable(options.consumer), formats::KindName(to)))
+        .WithHint("leave it out: it names what loads a Megatron or MaxText checkpoint");
+  }
+  const bool bridge = out->consumer == dialects::mcore::kBridgeConsumer;
   const bool named = std::ranges::find(own, out->consumer) != own.end();
   if (!spec->written_for && !named) return refuse(ErrorCode::kUnsupported, fmt::format("`--for {}` is not available in this version", out->consumer));
   if (at == std::string::npos) return OkStatus();
   const auto version = ParseVersion(out->consumer_version);
   if (!version) return refuse(ErrorCode::kUsage, "`--for` takes a consumer, with an optional @VERSION");
-  if (named || out->consumer == dialects::hf::kLingConsumer) return refuse(ErrorCode::kUnsupported, fmt::format("versions of {} are not told apart", out->consumer)).WithHint("leave the version out");
+  if (named || bridge || out->consumer == dialects::hf::kLingConsumer) return refuse(ErrorCode::kUnsupported, fmt::format("versions of {} are not told apart", out->consumer)).WithHint("leave the version out");
   // What is written for Megatron-LM is one form for all its versions since then: common.pt and its copy in the data files.
   if (*version >= std::pair<std::int64_t, std::int64_t>(0, kOldestMegatronMinor)) return OkStatus();
   return refuse(ErrorCode::kUnsupported, fmt::format("Megatron-LM before 0.{} is not written for", kOldestMegatronMinor))
@@ -192,9 +200,8 @@ Status CheckApplies(const Source& source, Kind to, const ConvertOptions& options
     return MakeError(ErrorCode::kUsage, fmt::format("`--tunix-template` means nothing for a target of format `{}`", formats::KindName(to))).WithHint("leave it out, or write with `--to tunix`");
   }
   const char* scans = options.scan_layers ? "`--scan-layers`" : options.scan_axis && !formats::IsOrbax(source.found.kind) ? "`--scan-axis`" : nullptr;
-  if (scans == nullptr && options.opt_type && !options.opt_type->starts_with("adam")) scans = "`--opt-type`";
-  if (scans == nullptr && options.opt_type == "adam_pax") scans = "`--opt-type`";
-  if (scans == nullptr && options.zstd_level.value_or(0) > 0) scans = "`--compression`";
+  if (scans == nullptr && options.opt_type) scans = "`--opt-type`";
+  if (scans == nullptr && options.zstd_level) scans = "`--compression`";
   if (scans == nullptr && options.no_commit_marker) scans = "`--no-commit-marker`";
   if (scans != nullptr && !maxtext) {
     return MakeError(ErrorCode::kUsage, fmt::format("{} means nothing for a target of format `{}`", scans, formats::KindName(to)))
@@ -399,13 +406,29 @@ bool CanCarry(const Source& source, const ConvertOptions& options) {
 
 }  // namespace
 
+namespace {
+
+/// What a legacy target alone can choose; any other argument is set, or refused, by the family's rules.
+bool SetsOnlyTheForm(Kind to, const ConvertOptions& options) {
+  return std::ranges::all_of(options.set_args, [&](const auto& pair) { return to == Kind::kMegatronLegacy && pair.first == "use_distributed_optimizer"; });
+}
+
+/// Megatron-Bridge stores no arguments: where a family is known, its rules make them of the model.
+bool StoresArguments(const Source& source) {
+  if (source.hub.family == nullptr) return true;  // nothing else carries it
+  const auto stored = dialects::mcore::ReadStoredArgs(source.seen());
+  return stored && stored->origin != dialects::mcore::kRunConfig;
+}
+
+}  // namespace
+
 bool CanReshard(const Source& source, Kind to, const ConvertOptions& options) {
   const bool levels_alone = source.tunix ? formats::IsOrbax(to) : source.found.kind == Kind::kMaxText && to == Kind::kTunix;
   if (source.tunix || levels_alone) return levels_alone && CanCarry(source, options);
   return IsMegatron(source.found.kind) && WritesMegatron(to) && !options.dtype && !options.family && !options.rules &&
          !options.hf_template && !options.no_optim && options.mtp == "keep" && options.params_from == "model" && !options.tokenizer &&
          !options.padded_vocab && !options.vocab_divisor && KeepsTower(source, options) &&
-         VocabularyDivides(source.seen(), options.layout.tp) && KeepsOptimizers(source, options);
+         VocabularyDivides(source.seen(), options.layout.tp) && KeepsOptimizers(source, options) && SetsOnlyTheForm(to, options) && StoresArguments(source);
 }
 
 namespace {
@@ -478,12 +501,30 @@ Result<dialects::TargetState> ArrangeTarget(const Source& source, Kind kind, con
   CROSSDOCK_ASSIGN_OR_RETURN(const dialects::TargetOptions target_options, MakeTargetOptions(source, kind, options));
   CROSSDOCK_ASSIGN_OR_RETURN(dialects::TargetState state, ArrangeFor(source, kind, options, target_options, CanReshard(source, kind, options), only));
   CROSSDOCK_RETURN_IF_ERROR(CheckExact(source, kind, state, options));
+  if (WritesMegatron(kind) && IsMegatron(source.found.kind) && !CanReshard(source, kind, options) && source.seen().objects.contains(dialects::mcore::kRunConfig)) {
+    state.left_out.push_back({dialects::mcore::kRunConfig, "Megatron-Bridge's own; what it says stands in the arguments that are written", 1, 0});
+  }
   return state;
 }
+
+namespace {
+
+/// What concerns files alone: a run in memory is arranged as a legacy tree, and has none.
+Status CheckFiles(Kind to, const ConvertOptions& options) {
+  if (options.max_shard_bytes != ConvertOptions().max_shard_bytes && (WritesMegatron(to) || to == Kind::kMaxText || to == Kind::kDcp)) {
+    return MakeError(ErrorCode::kUsage, fmt::format("`--max-shard-size` means nothing for a target of format `{}`", formats::KindName(to)))
+        .WithHint("leave it out: it divides the safetensors files of `--to hf` and `--to full-state`");
+  }
+  if (to != Kind::kMegatronLegacy || !options.consumer.starts_with(dialects::mcore::kBridgeConsumer)) return OkStatus();
+  return MakeError(ErrorCode::kUsage, "Megatron-Bridge reads no checkpoint in the legacy form").WithFound(fmt::format("`--for {}`", Printable(options.consumer))).WithHint("write `--to megatron`");
+}
+
+}  // namespace
 
 Result<Target> PlaceTarget(const Source& source, const ConvertOptions& options) {
   Target target;
   CROSSDOCK_ASSIGN_OR_RETURN(target.kind, ParseTargetKind(options.to));
+  CROSSDOCK_RETURN_IF_ERROR(CheckFiles(target.kind, options));
   CROSSDOCK_ASSIGN_OR_RETURN(target.state, ArrangeTarget(source, target.kind, options));
   target.resharded = CanReshard(source, target.kind, options);
   target.root = options.target;

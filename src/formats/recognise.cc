@@ -50,7 +50,7 @@ std::optional<Content> MegatronContent(io::Storage& storage, const std::string& 
   if (common || (megatron_place && has_data)) {
     content.kind = Kind::kMegatron;
     content.complete = false;
-    content.incomplete_reason = "`metadata.json` is missing, which the trainer writes last";
+    content.incomplete_reason = Has(entries, "metadata.json") ? "`metadata.json` does not name `torch_dist` or `zarr` as its sharded_backend" : "`metadata.json` is missing, which the trainer writes last";
     return content;
   }
   if (Has(entries, ".metadata") || has_data) {

@@ -120,6 +120,57 @@ class Layouts(Case):
             self.assertIn(f"padded from 50 to {rows} rows", self.text("plan", "m", "out", "--to", "megatron", *words))
 
 
+    def test_b34_computed_padding_is_computed_anew_for_another_tp(self):
+        items = self.model()
+        self.run_tool("convert", "hf", "m", "--to", "megatron", "--tp", 2)
+        for kind in ("megatron", "megatron-legacy"):
+            text = self.text("convert", "m", kind, "--to", kind, "--tp", 4)
+            self.assertIn("512 rows, as Megatron pads it for 4 tensor-parallel ranks, and not 256", text)
+            self.run_tool("convert", kind, f"{kind}-hf", "--to", "hf")
+            self.same(f"{kind}-hf", items)
+        # As the hub's road makes it, and as a conversion from the model itself does.
+        self.run_tool("convert", "m", "hub", "--to", "megatron-legacy", "--tp", 4, "--make-vocab-size-divisible-by", 128)
+        self.run_tool("convert", "hf", "direct", "--to", "megatron-legacy", "--tp", 4)
+        for rank in range(4):
+            parts = ("release", f"mp_rank_{rank:02d}", "model_optim_rng.pt")
+            self.assertEqual(self.storages("megatron-legacy", *parts), self.storages("direct", *parts), rank)
+            self.assertEqual(self.storages("hub", *parts), self.storages("direct", *parts), rank)
+
+    def test_set_against_the_tensors_is_refused_from_megatron_too(self):
+        self.megatron("m")
+        self.refused("out", "convert", "m", "out", "--to", "megatron", "--tp", 2, "--set", "num_layers=77", says=["num_layers", "77"], expect=2)
+        done = self.json("convert", "m", "set", "--to", "megatron", "--set", "rotary_seq_len_interpolation_factor=2")
+        self.assertIn("--rotary-seq-len-interpolation-factor 2", str(done["load"]))
+
+
+class Consumers(Case):
+    def test_megatron_bridge_loads_iteration_zero(self):
+        items = self.model()
+        self.run_tool("convert", "hf", "m", "--to", "megatron", "--for", "megatron-bridge", "--tp", 2)
+        self.assertTrue(os.path.isdir(self.path("m", "iter_0000000")))
+        with open(self.path("m", "latest_checkpointed_iteration.txt"), encoding="utf-8") as tracker:
+            self.assertEqual(tracker.read().strip(), "0")
+        self.run_tool("convert", "m", "back", "--to", "hf")
+        self.same("back", items)
+        self.refused("out", "convert", "hf", "out", "--to", "megatron-legacy", "--for", "megatron-bridge", says=["Megatron-Bridge", "legacy"], expect=2)
+        self.refused("out", "convert", "hf", "out", "--to", "megatron", "--for", "megatron-bridge@0.4", says=["versions of megatron-bridge"])
+        self.refused("out", "convert", "hf", "out", "--to", "hf", "--for", "megatron-lm", says=["--for megatron-lm", "`hf`"], expect=2)
+
+    def test_names_of_maxtext_models(self):
+        items = self.model()
+        self.run_tool("convert", "hf", "m", "--to", "maxtext", "model_name=llama3.1-8b", "--dtype", "bf16")
+        self.run_tool("convert", "m", "back", "--to", "hf", "--hf-template", "hf")
+        self.same("back", items)
+        self.refused("out", "convert", "hf", "out", "--to", "maxtext", "model_name=llama9-8b", says=["llama9-8b", "`llama3-8b`", "`llama3.1-70b`"], expect=2)
+        self.refused("out", "convert", "hf", "out", "--to", "maxtext", "model_name=falcon-7b", says=["falcon-7b", "crossdock families"], expect=2)
+
+    def test_options_of_another_format_are_refused(self):
+        self.model()
+        for to, words, says in (("megatron", ["--max-shard-size", "1MB"], "--max-shard-size"), ("megatron-legacy", ["--fp8-max-shard-size-mb", 5], "--max-shard-size"),
+                                ("hf", ["--compression", "none"], "--compression"), ("hf", ["--opt-type", "adamw"], "--opt-type")):
+            self.refused("out", "convert", "hf", "out", "--to", to, *words, says=[says, f"`{to}`"], expect=2)
+
+
 class Casts(Case):
     def test_values_that_a_cast_cannot_hold(self):
         items = self.model("plain")

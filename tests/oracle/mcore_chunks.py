@@ -38,7 +38,7 @@ def _shards(optimizer):
                         yield parameter, ranges["param"].start, ranges["param"].end, inner._get_main_param_and_optimizer_states(parameter)
 
 
-def save_rank(rank, root, config, parameters, state, layout, dtype):
+def save_rank(rank, root, config, parameters, state, layout, dtype, more):
     env.initialize(layout)
     chunks = env.build_chunks(config, layout, dtype)
     wrapped, optimizer, scheduler = env.build_optimizer(chunks, layout, dtype)
@@ -58,16 +58,16 @@ def save_rank(rank, root, config, parameters, state, layout, dtype):
         for name, entry in entries.values():
             for leaf in env.leaves(entry):
                 leaf.data.copy_(env.take(weights, leaf))
-    env.use_args(env.training_args(config, layout, root, dtype, ITERATION))
+    env.use_args(env.training_args(config, layout, root, dtype, ITERATION, **more))
     env.training_checkpointing.save_checkpoint(ITERATION, wrapped, optimizer, scheduler, 123456789)
     return [sorted(name for name, _ in chunk.named_parameters()) for chunk in chunks]
 
 
-def save(root, config, parameters, state, layout, dtype=torch.bfloat16):
+def save(root, config, parameters, state, layout, dtype=torch.bfloat16, **more):
     """Writes ROOT/iter_NNNNNNN; returns the names of the parameters of each rank's chunks."""
     root = pathlib.Path(root)
     root.mkdir(parents=True, exist_ok=True)
-    return env.run_ranks(layout.world, save_rank, root, config, parameters, state, layout, dtype)
+    return env.run_ranks(layout.world, save_rank, root, config, parameters, state, layout, dtype, more)
 
 
 def load_rank(rank, step, config, parameters, state, layout, dtype):

@@ -15,6 +15,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 
+import full_state
 import mcore_env as env
 import mcore_load
 import mcore_write
@@ -228,6 +229,60 @@ def test_b71_run_config_against_arguments_is_refused(workshop, tmp_path):
                                           "  num_attention_heads: 8\n  num_query_groups: 2\n  kv_channels: 6\n  ffn_hidden_size: 60\n  vocab_size: 307\n")
     text = tool.convert(root, tmp_path / "hf", "--to", "hf", expect=3)
     tool.refused(text, "num_layers", "6", "4")
+
+
+@pytest.mark.parametrize("case,argument,ending", [("qwen3", "qk_layernorm", "_layernorm.weight"), ("qwen2", "add_qkv_bias", "linear_qkv.bias")])
+def test_b71_arguments_against_lost_tensors_are_refused(workshop, tmp_path, case, argument, ending):
+    import pickle
+    root, step, *_ = workshop.megatron(case, env.Layout(2, 2), optimizer=False)
+    shutil.copytree(root, tmp_path / "m")
+    path = tmp_path / "m" / step.name / ".metadata"
+    metadata = pickle.loads(path.read_bytes())
+    lost = [key for key in metadata.state_dict_metadata if key.endswith(ending) and (case == "qwen2" or "self_attention.q_" in key or "self_attention.k_" in key)]
+    assert lost
+    for key in lost:
+        del metadata.state_dict_metadata[key]
+    metadata.storage_data = {index: where for index, where in metadata.storage_data.items() if index.fqn not in lost}
+    path.write_bytes(pickle.dumps(metadata, protocol=4))
+    text = tool.convert(tmp_path / "m", tmp_path / "out", "--to", "hf", expect=3)
+    tool.refused(text, f"{argument} = True", lost[0].split("self_attention.")[1].replace("k_", "q_"))
+
+
+def as_bridge_saves(root, step):
+    """The settings in run_config.yaml and the counters in train_state.pt, and no arguments."""
+    import yaml
+    path = root / step.name / "common.pt"
+    common = torch.load(path, weights_only=False)
+    args = vars(common.pop("args"))
+    torch.save(common, path)
+    model = {key: value for key, value in args.items() if type(value) in (int, float, str, bool) and key not in ("swiglu", "untie_embeddings_and_output_weights", "max_position_embeddings")}
+    model |= {"_target_": "megatron.bridge.models.qwen.qwen3_provider.Qwen3ModelProvider", "gated_linear_unit": True,
+              "share_embeddings_and_output_weights": not args["untie_embeddings_and_output_weights"]}
+    (root / step.name / "run_config.yaml").write_text(yaml.safe_dump({"model": model}))
+    counted = {"step": common["iteration"], "consumed_train_samples": 161, "skipped_train_samples": 3, "consumed_valid_samples": 16, "floating_point_operations_so_far": 9000}
+    torch.save({key: torch.tensor(value) for key, value in counted.items()}, root / step.name / "train_state.pt")
+    return args
+
+
+def test_b71_a_bridge_tree_becomes_one_of_megatron_lm(workshop, tmp_path):
+    root, step, config, parameters, state = workshop.megatron("qwen3", env.Layout(2, 2), common=True)
+    shutil.copytree(root, tmp_path / "bridge")
+    args = as_bridge_saves(tmp_path / "bridge", step)
+    text = tool.convert(tmp_path / "bridge", tmp_path / "m", "--to", "megatron", "--tp", 1, "--require-optim")
+    assert "--use-checkpoint-args" in text and "--tensor-model-parallel-size 2" not in text and "run_config.yaml" in text
+    written = vars(torch.load(tool.step_of(tmp_path / "m") / "common.pt", weights_only=False)["args"])
+    for name in ("num_layers", "hidden_size", "ffn_hidden_size", "num_query_groups", "kv_channels", "qk_layernorm", "add_qkv_bias", "untie_embeddings_and_output_weights", "swiglu", "rotary_base"):
+        assert written[name] == args[name], name
+    for name, value in dict(tensor_model_parallel_size=1, pipeline_model_parallel_size=1, consumed_train_samples=161, skipped_train_samples=3, consumed_valid_samples=16).items():
+        assert written[name] == value, name
+    flags = mcore_load.flags_of(config)
+    assert mcore_load.train_load(tmp_path / "m", flags, config, parameters, state)["iteration"] == mcore_write.ITERATION
+    for target, kind in (("m", "full-state"), ("bridge", "megatron-legacy")):
+        tool.convert(tmp_path / target, tmp_path / kind, "--to", kind, "--require-optim")
+    tool.convert(tmp_path / "megatron-legacy", tmp_path / "again", "--to", "full-state", "--require-optim")
+    wanted = raw_of({f"param/{name}": tensor for name, tensor in parameters.items()} | state)
+    for folder in ("full-state", "again"):
+        assert_same(full_state.read(tmp_path / folder)[0], wanted)
 
 
 # --- B75 ------------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,9 @@ tool.require()
 
 import torch
 
+import full_state
 import legacy_load
+import mcore_chunks
 import mcore_env as env
 from reference import assert_same, raw_of, to_megatron
 
@@ -103,3 +105,13 @@ def test_from_torch_dist(workshop, tmp_path):
     step, = (tmp_path / "out").glob("iter_*")
     assert (step / "mp_rank_00_001" / "distrib_optim.pt").exists()
     assert legacy_load.check(step.parent, config, parameters, state, layout, distributed=True) > 20
+
+
+def test_a_real_tree_of_virtual_stages_is_read(workshop, tmp_path):
+    """`model0` and `model1` of each rank, and a distributed optimizer, by training's own save_checkpoint."""
+    layout = env.Layout(1, 2, vpp=2, dp=2)
+    _, config, parameters, state = workshop.full_state("qwen2")
+    mcore_chunks.save(tmp_path / "root", config, parameters, state, layout, ckpt_format="torch", use_dist_ckpt=False, use_distributed_optimizer=True)
+    assert (tmp_path / "root" / "iter_0000020" / "mp_rank_00_001" / "distrib_optim.pt").exists()
+    tool.convert(tmp_path / "root", tmp_path / "full", "--to", "full-state", "--require-optim")
+    assert_same(full_state.read(tmp_path / "full")[0], raw_of({f"param/{name}": tensor for name, tensor in parameters.items()} | state))

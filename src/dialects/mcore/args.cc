@@ -24,6 +24,7 @@ void TranslateBridge(const Value& model, Value* args) {
   }
   if (const std::optional<bool> gated = model.GetBool("gated_linear_unit")) args->Set("swiglu", Value(*gated));
   if (const std::optional<bool> scaled = model.GetBool("rope_scaling")) args->Set("use_rope_scaling", Value(*scaled));
+  if (args->GetInt("seq_length") && !args->GetInt("max_position_embeddings")) args->Set("max_position_embeddings", *args->Find("seq_length"));  // as Bridge's GPTModelProvider builds it
   if (const std::optional<std::int64_t> experts = model.GetInt("num_moe_experts")) args->Set("num_experts", Value(*experts));
 }
 
@@ -84,12 +85,12 @@ std::optional<StoredArgs> ReadStoredArgs(const Catalog& catalog) {
 }
 
 std::optional<StoredArgs> ReadRunConfig(const Catalog& catalog) {
-  const auto config = catalog.objects.find("run_config.yaml");
+  const auto config = catalog.objects.find(kRunConfig);
   if (config == catalog.objects.end()) return std::nullopt;
   const Value* model = config->second.Find("model");
   if (model == nullptr || model->as_dict() == nullptr) return std::nullopt;
   StoredArgs stored;
-  stored.origin = "run_config.yaml";
+  stored.origin = kRunConfig;
   TranslateBridge(*model, &stored.args);
   return stored;
 }

@@ -16,11 +16,14 @@
 
 namespace crossdock::dialects::mcore {
 
+/// Where Megatron-Bridge keeps what Megatron-LM has in its arguments.
+inline constexpr const char* kRunConfig = "run_config.yaml";
+
 /// The arguments that a checkpoint stores: common["args"] (a Namespace), else run_config.yaml's `model:` section
 /// (Megatron-Bridge) with its names turned into those of `args`. Nothing when it stores neither.
 struct StoredArgs {
   Value args = Value::MakeDict();
-  std::string origin;      ///< "common.pt" or "run_config.yaml", for messages
+  std::string origin;      ///< "common.pt" or kRunConfig, for messages too
 };
 [[nodiscard]] std::optional<StoredArgs> ReadStoredArgs(const Catalog& catalog);
 /// run_config.yaml alone, whether or not common.pt stores arguments too.

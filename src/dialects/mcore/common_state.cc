@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "base/checked_math.h"
 #include "dialects/mcore/args.h"
 #include "dialects/mcore/known_args.h"
 #include "dialects/mcore/layout_args.h"
@@ -20,6 +21,7 @@ void SetRunArgs(const CommonRequest& request, Value* args) {
       if (const std::string* name = key.as_string()) args->Set(*name, value);
     }
   }
+  args->Set("make_vocab_size_divisible_by", Value(VocabDivisorOf(hub, *request.options)));
   args->Set("iteration", Value(request.iteration));
   args->Set("consumed_train_samples", Value(hub.counters.consumed_train_samples.value_or(0)));
   for (const char* counter : {"skipped_train_samples", "consumed_valid_samples"}) {
@@ -36,7 +38,6 @@ void SetRunArgs(const CommonRequest& request, Value* args) {
 void SetModelArgs(const CommonRequest& request, Value* args) {
   args->Set("vocab_size", Value(request.vocab_size));
   args->Set("padded_vocab_size", Value(request.padded_vocab));
-  args->Set("make_vocab_size_divisible_by", Value(request.options->vocab_divisor.value_or(kVocabDivisor)));
   args->Set("params_dtype", Value(request.params_dtype));
   args->Set("bf16", Value(request.params_dtype == DType::kBF16));
   args->Set("fp16", Value(request.params_dtype == DType::kF16));
@@ -123,6 +124,21 @@ void KeepCounters(const CommonRequest& request, CommonResult* result) {
 }
 
 }  // namespace
+
+std::optional<std::int64_t> PaddedVocabulary(std::int64_t size, std::int64_t divisor, std::int64_t tp) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 31U;   // more would make a plan of rows that nobody stores
+  const std::optional<std::int64_t> unit = CheckedMul(divisor, tp);
+  if (divisor < 1 || tp < 1 || size < 0 || size > kMost || !unit || *unit > kMost) return std::nullopt;
+  return RoundUp(size, *unit);
+}
+
+bool WereComputed(std::int64_t rows, std::int64_t size, std::int64_t divisor, std::int64_t tp) { return PaddedVocabulary(size, divisor, tp) == rows; }
+
+std::int64_t VocabDivisorOf(const HubState& hub, const TargetOptions& options) {
+  if (options.vocab_divisor) return *options.vocab_divisor;
+  const std::optional<std::int64_t> run = hub.extras.GetInt("args.make_vocab_size_divisible_by");
+  return run && *run > 0 ? *run : kVocabDivisor;
+}
 
 Value MakeNamespace(Value values) {
   Opaque space;

@@ -6,6 +6,8 @@
 /// Errors: kUsage names the `--set` options that are needed. Threads: functions are pure.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +39,16 @@ struct CommonResult {
   std::vector<std::string> notices;
 };
 [[nodiscard]] Result<CommonResult> MakeCommon(const CommonRequest& request);
+
+/// The rows that Megatron makes of a vocabulary (calculate_padded_vocab_size in vocab_utils.py); nothing where the product is no number.
+[[nodiscard]] std::optional<std::int64_t> PaddedVocabulary(std::int64_t size, std::int64_t divisor, std::int64_t tp);
+
+/// Whether `rows` are those that Megatron computed for its tensor-parallel size: a run of another size then has other rows. Rows that
+/// were given by hand, or that no size explains, are nobody's to change.
+[[nodiscard]] bool WereComputed(std::int64_t rows, std::int64_t size, std::int64_t divisor, std::int64_t tp);
+
+/// --make-vocab-size-divisible-by of a target: as asked for, else as the run that wrote the source had it.
+[[nodiscard]] std::int64_t VocabDivisorOf(const HubState& hub, const TargetOptions& options);
 
 /// An argparse.Namespace with this content.
 [[nodiscard]] Value MakeNamespace(Value values);

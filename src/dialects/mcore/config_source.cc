@@ -2,6 +2,7 @@
 #include "dialects/mcore/config_source.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "dialects/hf/config_check.h"
@@ -208,6 +209,32 @@ std::string ConsumerOf(const Inventory& inventory, const family::FamilyFile& fam
   return {};
 }
 
+/// Arguments that say of a tensor whether it is there, against what is there: a family would be chosen by the one, and the model be
+/// that of the other. Arguments that do not speak of it contradict nothing.
+Status CheckTensorsAgree(const StoredArgs& stored, const family::McoreFacts& facts) {
+  struct Said {
+    const char* argument;
+    const char* tensors;
+    bool there;
+  };
+  const std::array kSaid = {Said{"add_qkv_bias", "self_attention.linear_qkv.bias", facts.qkv_bias},
+                            Said{"qk_layernorm", "self_attention.q_layernorm.weight", facts.qk_layernorm}};
+  if (facts.mla || stored.args.GetBool("multi_latent_attention").value_or(false)) return OkStatus();  // its norms have other names
+  for (const Said& said : kSaid) {
+    const std::optional<bool> value = stored.args.GetBool(said.argument);
+    const bool by_all = said.there && stored.args.GetBool("add_bias_linear").value_or(false);  // biases on all linear layers
+    if (!value || *value == said.there || by_all) continue;
+    return MakeError(ErrorCode::kCorrupt, fmt::format("the arguments contradict the tensors: {} = {}, {} `{}`", said.argument, *value ? "True" : "False",
+                                                      *value ? "but no layer has" : "but layers have", said.tensors))
+        .WithPath(stored.origin)
+        .WithTensor(said.tensors)
+        .WithExpected(*value ? "stored" : "not stored")
+        .WithFound(said.there ? "stored" : "not stored")
+        .WithHint("tensors were lost or the arguments belong to another run: take the checkpoint from where it was saved");
+  }
+  return OkStatus();
+}
+
 Error NoConfiguration() {
   return MakeError(ErrorCode::kIncomplete, "the checkpoint stores no configuration of its model")
       .WithExpected("arguments in common.pt, run_config.yaml, or hf/config.json")
@@ -264,6 +291,7 @@ Result<ChosenConfig> ChooseConfig(const Catalog& catalog, const ReadOptions& opt
   std::optional<Candidate> by_config;
   if (chosen.stored) {
     CROSSDOCK_RETURN_IF_ERROR(CheckExpressible(chosen.stored->args, family, chosen.stored->origin));
+    CROSSDOCK_RETURN_IF_ERROR(CheckTensorsAgree(*chosen.stored, inventory.facts));
     Value args = chosen.stored->args;
     std::vector<std::string> notices;
     SetTrueVocabulary(family, options, inventory, &args, &notices);

@@ -275,6 +275,23 @@ Status CheckHoldsModel(const Catalog& source, const Inventory& inventory) {
       .WithHint("the save was not finished, or this is not the checkpoint of a whole model: choose another step or path");
 }
 
+/// The arguments' own numbers: a run whose vocabulary does not fit into its padded one has not been.
+Status CheckPadding(const Inventory& inventory, ChosenConfig* chosen) {
+  if (!chosen->stored) return OkStatus();
+  const std::optional<std::int64_t> padded = chosen->stored->args.GetInt("padded_vocab_size");
+  const std::optional<std::int64_t> size = chosen->stored->args.GetInt("vocab_size");
+  if (padded && size && *padded < *size) {
+    return MakeError(ErrorCode::kCorrupt, "the arguments name a padded vocabulary that is smaller than the vocabulary")
+        .WithPath(chosen->stored->origin)
+        .WithExpected(fmt::format("padded_vocab_size of at least {}", *size))
+        .WithFound(fmt::format("{}", *padded));
+  }
+  if (padded && inventory.embedding_rows != 0 && *padded != inventory.embedding_rows) {
+    chosen->notices.push_back(fmt::format("padded_vocab_size is {} in {}, but {} rows are stored: the rows count", *padded, chosen->stored->origin, inventory.embedding_rows));
+  }
+  return OkStatus();
+}
+
 Status CheckVocabulary(const Inventory& inventory, const ChosenConfig& chosen) {
   const auto vocabulary = chosen.model.letters.find("v");
   if (vocabulary == chosen.model.letters.end() || inventory.embedding_rows == 0 || vocabulary->second <= inventory.embedding_rows) return OkStatus();
@@ -291,6 +308,7 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   CROSSDOCK_ASSIGN_OR_RETURN(ChosenConfig chosen, ChooseConfig(source, options, inventory));
   CROSSDOCK_RETURN_IF_ERROR(CheckHoldsModel(source, inventory));
   CROSSDOCK_RETURN_IF_ERROR(CheckVocabulary(inventory, chosen));
+  CROSSDOCK_RETURN_IF_ERROR(CheckPadding(inventory, &chosen));
   const family::BindOptions bind = BindOptionsOf(inventory, *chosen.family);
   CROSSDOCK_ASSIGN_OR_RETURN(const family::Binding binding, family::Bind(*chosen.family, chosen.model, bind));
 

@@ -10,6 +10,7 @@
 #include "dialects/mcore/extra_state.h"
 #include "dialects/mcore/inventory.h"
 #include "dialects/mcore/keys.h"
+#include "dialects/mcore/known_args.h"
 #include "dialects/mcore/layout_args.h"
 #include "dialects/mcore/load_line.h"
 #include "dialects/mcore/mcore_dialect.h"
@@ -34,6 +35,7 @@ class Resharder {
           .WithHint("leave --encoder-tp out");
     }
     CROSSDOCK_RETURN_IF_ERROR(FindLayers());
+    FindVocabulary();
     CROSSDOCK_ASSIGN_OR_RETURN(stages_, layout::MakeStageMap(options_.layout, std::max<std::int64_t>(layers_, 1)));
     CROSSDOCK_RETURN_IF_ERROR(CheckBuckets());
     for (std::size_t i = 0; i < source_.entries.size(); ++i) CROSSDOCK_RETURN_IF_ERROR(AddEntry(static_cast<std::int32_t>(i)));
@@ -42,9 +44,7 @@ class Resharder {
     for (const SideFile& file : source_.side_files) {
       if (file.role == SideFile::Role::kSide) target_.catalog.side_files.push_back(file);
     }
-    StoredState state = StoredStateOf(target_.catalog, unit_.release);
-    if (stored_ && state.args.as_dict()->items.empty()) state.args = stored_->args;  // of a run_config.yaml, which stays behind
-    target_.load_line = {LoadLine("TARGET", "TARGET/" + unit_.name, state)};
+    target_.load_line = {LoadLine("TARGET", "TARGET/" + unit_.name, StoredStateOf(target_.catalog, unit_.release))};
     target_.catalog.side_files.push_back(Tracker(unit_));
     target_.catalog.format = "dcp";
     target_.stages = stages_;
@@ -70,6 +70,34 @@ class Resharder {
     }
     if (layers_ > (std::int64_t{1} << 20U)) return MakeError(ErrorCode::kCorrupt, "the keys number more layers than any model has").WithFound(fmt::format("{}", layers_));
     return OkStatus();
+  }
+
+  /// A vocabulary whose rows Megatron computed for one tensor-parallel size has those of the target's; any other keeps its rows.
+  void FindVocabulary() {
+    if (!stored_) return;
+    const std::int64_t size = stored_->args.GetInt("vocab_size").value_or(0);
+    const Result<layout::ParallelLayout> wrote = LayoutOfArgs(stored_->args);
+    if (size < 1 || !wrote || wrote->tp == options_.layout.tp) return;
+    const std::int64_t divisor = stored_->args.GetInt("make_vocab_size_divisible_by").value_or(kVocabDivisor);
+    const auto embedding = std::ranges::find_if(source_.entries, [](const Entry& entry) { return WithinLanguageModel(entry.name) == kEmbeddingKey; });
+    if (embedding == source_.entries.end() || embedding->shape.empty() || !WereComputed(embedding->shape[0], size, divisor, wrote->tp)) return;
+    rows_ = PaddedVocabulary(size, divisor, options_.layout.tp);
+    if (rows_ == embedding->shape[0]) rows_.reset();
+    if (!rows_) return;
+    stored_rows_ = embedding->shape[0];
+    target_.notices.push_back(fmt::format("the vocabulary has {} rows, as Megatron pads it for {} tensor-parallel ranks, and not {}, as for {}: --padded-vocab-size {} keeps those", *rows_,
+                                          options_.layout.tp, stored_rows_, wrote->tp, stored_rows_));
+  }
+
+  /// The entry with the target's number of rows: padding is taken off, or zeros are added.
+  Result<expr::Expr> WithRows(std::int32_t index, const TensorKey& key, Entry* entry) const {
+    expr::Expr leaf = expr::Leaf(index, entry->dtype, entry->shape);
+    const std::string_view name = WithinLanguageModel(key.model_key);
+    const bool of_vocabulary = name == kEmbeddingKey || name == kHeadKey;
+    if (!rows_ || !of_vocabulary || key.kind == TensorKey::Kind::kBucket || entry->shape.empty() || entry->shape[0] != stored_rows_) return leaf;
+    entry->shape[0] = *rows_;
+    if (*rows_ < stored_rows_) return expr::Slice(std::move(leaf), Box::Whole(entry->shape));
+    return expr::Pad(std::move(leaf), Dims::Filled(entry->shape.size(), 0), entry->shape);
   }
 
   /// Whether the run that wrote had the very division that is asked for, however either said it.
@@ -144,8 +172,9 @@ class Resharder {
   }
 
   Status AddEntry(std::int32_t index) {
-    const Entry& entry = source_.entries[static_cast<std::size_t>(index)];
+    Entry entry = source_.entries[static_cast<std::size_t>(index)];
     const TensorKey key = ParseTensorKey(entry.name);
+    CROSSDOCK_ASSIGN_OR_RETURN(expr::Expr expr, WithRows(index, key, &entry));
     Entry out{entry.name, entry.slot, entry.dtype, entry.shape, {}};
     if (key.kind == TensorKey::Kind::kBucket) {
       out.chunks = entry.chunks;  // the pieces are part of the meaning
@@ -156,7 +185,7 @@ class Resharder {
       for (const auto& [rank, box] : parts) AddChunks(key, box, rank, stacked, out.chunks);
     }
     target_.catalog.entries.push_back(std::move(out));
-    target_.exprs.push_back(expr::Leaf(index, entry.dtype, entry.shape));
+    target_.exprs.push_back(std::move(expr));
     return OkStatus();
   }
 
@@ -196,7 +225,7 @@ class Resharder {
 
   /// Objects that the caller loaded are kept; of the others, empty extra states are made anew and the rest is named.
   void Objects() {
-    constexpr const char* kRng = "random state belongs to the ranks of one layout";
+    constexpr const char* kRng = "random state belongs to the ranks of the run that wrote it";
     const bool same = SameLayout();
     std::set<std::string> loaded;
     bool dropped_rng = false;
@@ -228,9 +257,6 @@ class Resharder {
       }
     }
     no_rng_ = dropped_rng || !HasRng();
-    if (!options_.set_args.empty()) {
-      target_.notices.emplace_back("--set changes nothing here: Megatron to Megatron carries the arguments that the source stores");
-    }
     CompleteExtraStates();
     if (remade_ > 0) target_.notices.push_back(fmt::format("{} _extra_state objects are written empty, as without FP8", remade_));
   }
@@ -250,6 +276,25 @@ class Resharder {
                        [](const auto& item) { return item.first.starts_with("object:rng_state"); });
   }
 
+  /// Those that are stored. Of a run_config.yaml, those that Megatron-LM knows, and what train_state.pt counts.
+  Result<Value> Arguments(Value* common) const {
+    if (stored_->origin != kRunConfig) return stored_->args;
+    Value args = Value::MakeDict();
+    for (const auto& [key, value] : stored_->args.as_dict()->items) {
+      if (const std::string* name = key.as_string(); name != nullptr && IsMegatronArgument(*name)) args.Set(*name, value);
+    }
+    CROSSDOCK_ASSIGN_OR_RETURN(const Counters counters, ReadCounters(source_, &args, false));
+    args.Set("consumed_train_samples", Value(counters.consumed_train_samples.value_or(0)));
+    const Value extras = ReadExtras(source_, &args);
+    if (const Value* run = extras.Find("args")) {
+      for (const auto& [key, value] : run->as_dict()->items) args.Set(*key.as_string(), value);
+    }
+    constexpr const char* kOperations = "num_floating_point_operations_so_far";
+    if (const Value* operations = extras.Find(kOperations)) common->Set(kOperations, *operations);
+    args.Set("ckpt_format", Value("torch_dist"));
+    return args;
+  }
+
   Status Common() {
     const Value* stored = CommonState(source_);
     Value common = stored != nullptr ? *stored : Value::MakeDict();
@@ -260,10 +305,10 @@ class Resharder {
     target_.unit_name = unit_.name;
     target_.catalog.step = unit_.iteration;
     common.Set("iteration", Value(unit_.iteration));
-    const Value* space = common.Find("args");
-    if (space != nullptr && stored_) {
-      Value args = stored_->args;
+    if (stored_) {
+      CROSSDOCK_ASSIGN_OR_RETURN(Value args, Arguments(&common));
       SetParallelArgs(options_.layout, stages_, &args);
+      if (rows_) args.Set("padded_vocab_size", Value(*rows_));
       args.Set("iteration", Value(unit_.iteration));
       if (no_rng_) args.Set("no_save_rng", Value(true));  // else a run of this layout asks for random state
       common.Set("args", MakeNamespace(args));
@@ -271,7 +316,7 @@ class Resharder {
     target_.catalog.objects["common"] = std::move(common);
     for (const char* name : {"run_config.yaml", "train_state.pt"}) {
       if (const auto found = source_.objects.find(name); found != source_.objects.end()) {
-        LeaveOut(name, "Megatron-Bridge's own files describe the layout that was left", 0);
+        LeaveOut(name, "Megatron-Bridge's own files; what they say stands in the arguments that are written", 0);
       }
     }
     target_.catalog.objects["metadata.json"] = BackendMetadata();
@@ -284,6 +329,8 @@ class Resharder {
   std::int64_t layers_ = 0;
   layout::StageMap stages_;
   TargetUnit unit_;
+  std::optional<std::int64_t> rows_;          // of the vocabulary, where they change
+  std::int64_t stored_rows_ = 0;
   bool no_rng_ = false;
   std::int64_t remade_ = 0;
   TargetState target_;

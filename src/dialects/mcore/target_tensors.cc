@@ -137,7 +137,7 @@ class Builder {
     const DType dtype = ParamDType(tensor, Slot::kParam);
     for (const std::int32_t ordinal : tensor.hub) {
       const DType source = index_.Find(HubName(ordinal), slot)->dtype;
-      if (source != dtype && !out_.kept_dtypes.contains(HubName(ordinal))) ++cast_;
+      if (source != dtype && !out_.kept_dtypes.contains(HubName(ordinal)) && (options_.dtype || from_master)) ++cast_[dtype];
     }
     CROSSDOCK_ASSIGN_OR_RETURN(Expr made, Compose(tensor, Slot::kParam, dtype, [&](const std::string& name) { return index_.Find(name, slot); }));
     const Result<std::int64_t> bytes = ByteSize(dtype, tensor.shape);
@@ -298,7 +298,7 @@ class Builder {
     }
     const auto most = std::max_element(bytes_by_dtype_.begin(), bytes_by_dtype_.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     if (most != bytes_by_dtype_.end()) out_.params_dtype = most->first;
-    if (cast_ > 0) out_.notices.push_back(fmt::format("{} tensors are cast to {}", cast_, DTypeName(out_.params_dtype)));
+    for (const auto& [dtype, count] : cast_) out_.notices.push_back(fmt::format("{} tensors are cast to {}", count, DTypeName(dtype)));
     if (widened_ > 0) out_.notices.push_back(fmt::format("{} joined tensors have parts of different dtypes and are widened to F32", widened_));
     if (!out_.kept_dtypes.empty()) {
       out_.notices.push_back(fmt::format("{} norms are stored minus one, as Megatron has them, and in F32: in their own type the sum would be rounded", out_.kept_dtypes.size()));
@@ -327,7 +327,7 @@ class Builder {
   std::vector<std::string> not_muon_;   ///< Muon's in the source, Adam's by Megatron's rule
   std::vector<std::string> not_adam_;
   int mtp_stage_ = -1;                  ///< as a layout string says; else they lie with the head
-  std::int64_t cast_ = 0;
+  std::map<DType, std::int64_t> cast_;  ///< asked for; what joining widens is told apart
   std::int64_t widened_ = 0;
   std::int64_t upcast_ = 0;
 };

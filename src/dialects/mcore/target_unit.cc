@@ -11,6 +11,7 @@ Result<TargetUnit> ChooseUnit(const TargetOptions& options, std::optional<std::i
     return MakeError(ErrorCode::kUsage, "--iteration must not be negative").WithFound(fmt::format("{}", *options.iteration));
   }
   const std::optional<std::int64_t> iteration = options.iteration ? options.iteration : step;
+  if (!options.release && !iteration && options.consumer == kBridgeConsumer) return TargetUnit{"iter_0000000", 0, false};  // as its own imports
   if (options.release || !iteration) return TargetUnit{"release", 0, true};
   if (*iteration < 0) return MakeError(ErrorCode::kCorrupt, "the source's step is negative").WithFound(fmt::format("{}", *iteration));
   return TargetUnit{fmt::format("iter_{:07}", *iteration), *iteration, false};

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "dialects/dialect.h"
 
@@ -15,7 +16,10 @@ struct TargetUnit {
   std::int64_t iteration = 0;
   bool release = false;
 };
-/// --iteration, --release, else the source's step, else release. kUsage for impossible requests.
+/// --for: names what Megatron-Bridge loads; its own imports are called iteration 0.
+inline constexpr std::string_view kBridgeConsumer = "megatron-bridge";
+
+/// --iteration, --release, else the source's step, else release (iteration 0 for Megatron-Bridge). kUsage for impossible requests.
 [[nodiscard]] Result<TargetUnit> ChooseUnit(const TargetOptions& options, std::optional<std::int64_t> step);
 
 /// True for a checkpoint that lies in a directory called `release`: its iteration 0 says nothing.

@@ -18,7 +18,7 @@ namespace {
 constexpr std::array kRunArguments = {
     "lr", "min_lr", "weight_decay", "start_weight_decay", "end_weight_decay", "weight_decay_incr_style", "lr_decay_style", "lr_decay_iters",
     "lr_decay_samples", "lr_warmup_iters", "lr_warmup_samples", "lr_warmup_fraction", "adam_beta1", "adam_beta2", "adam_eps", "clip_grad",
-    "global_batch_size", "micro_batch_size", "train_iters", "train_samples", "skipped_train_samples", "consumed_valid_samples", "seed", "optimizer",
+    "global_batch_size", "micro_batch_size", "train_iters", "train_samples", "skipped_train_samples", "consumed_valid_samples", "seed", "optimizer", "make_vocab_size_divisible_by",
     "muon_momentum", "muon_nesterov", "muon_split_qkv", "muon_scale_mode", "muon_fp32_matmul_prec", "muon_coefficient_type", "muon_num_ns_steps",
     "muon_tp_mode", "muon_extra_scale_factor", "muon_scalar_optimizer"};
 

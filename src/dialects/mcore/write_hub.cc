@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "base/checked_math.h"
 #include "dialects/hf/hub_target.h"
 #include "dialects/hf/rope.h"
 #include "dialects/mcore/common_state.h"
@@ -65,9 +64,12 @@ struct Vocabulary {
   bool kept = false;  ///< as many rows as the source stores
 };
 
-/// Megatron takes a stored padded_vocab_size as it is, if it divides by TP: the run's own number then stays.
+/// Megatron takes a stored padded_vocab_size as it is, if it divides by TP: the run's own number then stays, unless Megatron computed
+/// it for another tensor-parallel size. A run of the target's size computes its own.
 bool KeepsPadding(const HubState& hub, std::int64_t size, const TargetOptions& options) {
-  return hub.padded_vocab && !options.vocab_divisor && *hub.padded_vocab >= size && *hub.padded_vocab % options.layout.tp == 0;
+  if (!hub.padded_vocab || options.vocab_divisor || *hub.padded_vocab < size || *hub.padded_vocab % options.layout.tp != 0) return false;
+  const std::int64_t tp = hub.layout.GetInt("tp").value_or(options.layout.tp);
+  return tp == options.layout.tp || !WereComputed(*hub.padded_vocab, size, VocabDivisorOf(hub, options), tp);
 }
 
 Result<Vocabulary> PadVocabulary(const HubState& hub, const TargetOptions& options) {
@@ -79,12 +81,12 @@ Result<Vocabulary> PadVocabulary(const HubState& hub, const TargetOptions& optio
     vocabulary.padded = *hub.padded_vocab;
     vocabulary.kept = true;
   } else {
-    const std::int64_t divisor = options.vocab_divisor.value_or(kVocabDivisor);
-    const std::optional<std::int64_t> unit = CheckedMul(divisor, options.layout.tp);
-    if (divisor < 1 || !unit || *unit > kMaxRows) {
+    const std::int64_t divisor = VocabDivisorOf(hub, options);
+    const std::optional<std::int64_t> padded = PaddedVocabulary(vocabulary.size, divisor, options.layout.tp);
+    if (!padded) {
       return MakeError(ErrorCode::kUsage, "--make-vocab-size-divisible-by makes no sense").WithFound(fmt::format("{}", divisor));
     }
-    vocabulary.padded = RoundUp(vocabulary.size, *unit);
+    vocabulary.padded = *padded;
   }
   if (vocabulary.padded > kMaxRows) {
     return MakeError(ErrorCode::kUsage, "the padded vocabulary is larger than any model's")
@@ -110,6 +112,8 @@ Result<std::string> ChooseConsumer(const HubState& hub, const TargetOptions& opt
   const std::vector<std::string>& known = hub.family->consumers.empty() ? own : hub.family->consumers;
   if (options.consumer.empty()) return known.front();
   if (std::find(known.begin(), known.end(), options.consumer) != known.end()) return options.consumer;
+  // Megatron-Bridge builds Megatron-Core's own modules where it has none of its own.
+  if (options.consumer == kBridgeConsumer && std::find(known.begin(), known.end(), own.front()) != known.end()) return own.front();
   return MakeError(ErrorCode::kUnsupported, fmt::format("this version does not write Megatron checkpoints of the family {} for {}", hub.family->name, Printable(options.consumer)))
       .WithExpected(fmt::format("--for {}", fmt::join(known, " or ")));
 }

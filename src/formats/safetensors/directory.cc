@@ -171,6 +171,13 @@ class Chooser {
   }
 
   Status NoWeights() const {
+    if (std::ranges::any_of(others_, [](const std::string& name) { return name.starts_with("pytorch_model-") && name.ends_with(".bin"); })) {
+      return MakeError(ErrorCode::kIncomplete, "the numbered weight files have no index, which says what each holds")
+          .WithPath(weights_.dir)
+          .WithExpected("`pytorch_model.bin.index.json`")
+          .WithFound(Join(others_))
+          .WithHint("fetch the index too, or save the model again");
+    }
     if (!others_.empty()) {
       return MakeError(ErrorCode::kUnsupported, "weights in this format are not read by this version")
           .WithPath(weights_.dir)

@@ -71,6 +71,18 @@ TEST(ConfigSourceTest, ARunConfigBesideTheArgumentsMustSayTheSame) {
   EXPECT_THAT(Choose(catalog), IsError(ErrorCode::kCorrupt, AllOf(HasSubstr("rotary_base"), HasSubstr("5 in run_config.yaml"))));
 }
 
+TEST(ConfigSourceTest, ArgumentsAgainstTheTensorsAreRefused) {
+  for (const auto& [family, argument, tensor] : {std::tuple{"qwen2", "add_qkv_bias", "linear_qkv.bias"}, {"qwen3", "qk_layernorm", "q_layernorm.weight"}}) {
+    Value args = TinyArgs();
+    args.Set(argument, Value(true));
+    EXPECT_THAT(Choose(McoreSource(family, args)), IsOk()) << family;
+    EXPECT_THAT(Choose(McoreSource("llama", args)), IsError(ErrorCode::kCorrupt, AllOf(HasSubstr(std::string(argument) + " = True, but no layer has"), HasSubstr(tensor))));
+    args.Set(argument, Value(false));
+    EXPECT_THAT(Choose(McoreSource("llama", args)), IsOk());
+    EXPECT_THAT(Choose(McoreSource(family, args)), IsError(ErrorCode::kCorrupt, AllOf(HasSubstr(std::string(argument) + " = False, but layers have"), HasSubstr(tensor))));
+  }
+}
+
 TEST(ConfigSourceTest, SettingsBehindAShapeAreNamed) {
   const Catalog catalog = McoreSource("llama", TinyArgs());
   ASSERT_OK_AND_ASSIGN(const Inventory inventory, TakeInventory(catalog, false));

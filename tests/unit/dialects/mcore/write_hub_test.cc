@@ -116,6 +116,21 @@ TEST(WriteHubTest, TheSourcesPaddingStaysWhereTheLayoutAllowsIt) {
     EXPECT_EQ(std::ranges::any_of(target.notices, says), divisor == 0);
   }
   ASSERT_OK_AND_ASSIGN(const HubState odd, ReadHub(McoreSource("llama", TinyArgs(), true, false, 57), {}));
+  Value computed = TinyArgs();                              // by Megatron, for two ranks
+  ASSERT_OK_AND_ASSIGN(const HubState padded, ReadHub(McoreSource("llama", computed, true, false, 256), {}));
+  for (const auto& [tp, rows] : {std::pair{1, 128}, {2, 256}}) {
+    options.layout.tp = tp;
+    options.vocab_divisor.reset();
+    ASSERT_OK_AND_ASSIGN(const TargetState target, WriteHub(padded, options));
+    EXPECT_EQ(FindEntry(target.catalog, "output_layer.weight")->shape[0], rows);
+  }
+  computed.Set("make_vocab_size_divisible_by", Value(16));
+  ASSERT_OK_AND_ASSIGN(const HubState smaller, ReadHub(McoreSource("llama", computed, true, false, 64), {}));
+  options.layout.tp = 4;
+  ASSERT_OK_AND_ASSIGN(const TargetState by16, WriteHub(smaller, options));
+  EXPECT_EQ(FindEntry(by16.catalog, "output_layer.weight")->shape[0], 64);
+  EXPECT_EQ(Args(by16).GetInt("make_vocab_size_divisible_by"), 16);
+  options.layout.tp = 2;
   options.vocab_divisor.reset();
   ASSERT_OK_AND_ASSIGN(const TargetState anew, WriteHub(odd, options));  // 57 does not divide by 2
   EXPECT_EQ(FindEntry(anew.catalog, "embedding.word_embeddings.weight")->shape[0], 256);
@@ -303,8 +318,23 @@ TEST(WriteHubTest, LayersThatDoNotDivideAreRefused) {
 TEST(WriteHubTest, OtherConsumersAreRefusedByName) {
   ASSERT_OK_AND_ASSIGN(const HubState hub, HfHub("llama", TinyConfig("llama")));
   TargetOptions options;
+  options.consumer = "loongforge";
+  EXPECT_THAT(WriteHub(hub, options), IsError(ErrorCode::kUnsupported, HasSubstr("loongforge")));
+}
+
+TEST(WriteHubTest, MegatronBridgeLoadsTheCommonNamesAsIterationZero) {
+  ASSERT_OK_AND_ASSIGN(const HubState hub, HfHub("llama", TinyConfig("llama")));
+  TargetOptions options;
+  ASSERT_OK_AND_ASSIGN(const TargetState plain, WriteHub(hub, options));
   options.consumer = "megatron-bridge";
-  EXPECT_THAT(WriteHub(hub, options), IsError(ErrorCode::kUnsupported, HasSubstr("megatron-bridge")));
+  ASSERT_OK_AND_ASSIGN(const TargetState bridge, WriteHub(hub, options));
+  EXPECT_EQ(plain.unit_name, "release");
+  EXPECT_EQ(bridge.unit_name, "iter_0000000");
+  ASSERT_EQ(bridge.catalog.entries.size(), plain.catalog.entries.size());
+  for (std::size_t i = 0; i < plain.catalog.entries.size(); ++i) EXPECT_EQ(bridge.catalog.entries[i].name, plain.catalog.entries[i].name);
+  options.iteration = 5;
+  ASSERT_OK_AND_ASSIGN(const TargetState named, WriteHub(hub, options));
+  EXPECT_EQ(named.unit_name, "iter_0000005");
 }
 
 TEST(WriteHubTest, TheSameInputGivesTheSameTarget) {
