@@ -244,7 +244,7 @@ class AnnouncedReads final : public io::ObservedStorage {
   std::vector<ByteRange> ranges_;
 };
 
-class Nobody final : public io::CallObserver {
+class NoObserver final : public io::CallObserver {
  public:
   Verdict OnCall(const io::CallInfo& /*info*/) override { return {}; }
 };
@@ -263,7 +263,7 @@ TEST(ReadAhead, AStackIsAnnouncedAsAWhole) {
   }
   ASSERT_OK_AND_ASSIGN(const TensorJob job, PlanJob(std::move(source), layers, {}));
   for (const bool exact : {false, true}) {
-    Nobody nobody;
+    NoObserver nobody;
     AnnouncedReads announced(memory, nobody);
     io::MemoryStorage target;
     ASSERT_THAT(target.MakeDir("/out"), IsOk());
