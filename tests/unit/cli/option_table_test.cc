@@ -50,7 +50,7 @@ std::string Said(const ConvertOptions& o) {
   out += fmt::format("{}|{}|{}|{}|{} {}|{}|", o.consumer, number(o.iteration), o.release, o.params_from, number(o.vocab_divisor), number(o.padded_vocab),
                      o.receipt.value_or("-"));
   out += fmt::format("{}|{}|{}|{}|{} {} {} {} {}", o.emit_manifest.value_or("-"), o.manifest_only, o.tokenizer.value_or("-"), o.allow, l.ep, l.etp, l.encoder_tp, o.mtp, o.experts);
-  out += fmt::format("|{} {} {} {} {} {}", number(o.scan_layers), number(o.scan_axis), o.opt_type.value_or("-"), o.zstd_level.value_or(-1), o.muon_momentum, o.no_commit_marker);
+  out += fmt::format("|{} {} {} {} {} {} {}", number(o.scan_layers), number(o.scan_axis), o.opt_type.value_or("-"), o.zstd_level.value_or(-1), o.muon_momentum, o.no_commit_marker, o.lora_base.value_or("-"));
   const Fp8Request& f = o.fp8;
   out += fmt::format("|{} {} {} {} {} {} {} {} {}", f.strategy.value_or("-"), f.block.value_or(std::pair<std::int64_t, std::int64_t>()), f.scale_format.value_or("-"),
                      f.format.value_or("-"), f.arithmetic.value_or("-"), f.device.value_or("-"), f.skip, f.only, number(f.check_tp));
@@ -74,7 +74,7 @@ const std::map<std::string_view, std::string>& Values() {
       {"step", "7"}, {"params-from", "master"}, {"set", "lr=1"}, {"hf-template", "m"}, {"family", "llama"}, {"rules", "r"}, {"for", "megatron-lm@0.19"},
       {"iteration", "7"}, {"max-shard-size", "1GB"}, {"fp8-max-shard-size-mb", "9"}, {"allow", "inexact"}, {"memory", "1GiB"}, {"threads", "3"},
       {"fp8", "channel"}, {"fp8-strategy", "tensor"}, {"fp8-block-size", "64,32"}, {"scale-fmt", "ue8m0"}, {"fp8-format", "native"}, {"fp8-arith", "relax"},
-      {"fp8-device", "cuda"}, {"fp8-skip", "p"}, {"fp8-only", "p"}, {"check-tp", "4"},
+      {"fp8-device", "cuda"}, {"lora-base", "p"}, {"fp8-skip", "p"}, {"fp8-only", "p"}, {"check-tp", "4"},
       {"scan-axis", "2"}, {"opt-type", "adam_pax"}, {"compression", "zstd:3"}, {"muon-momentum", "sum"}, {"emit-manifest", "f"}, {"receipt", "f"}};
   return kValues;
 }
