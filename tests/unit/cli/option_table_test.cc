@@ -74,7 +74,7 @@ const std::map<std::string_view, std::string>& Values() {
       {"step", "7"}, {"params-from", "master"}, {"set", "lr=1"}, {"hf-template", "m"}, {"family", "llama"}, {"rules", "r"}, {"for", "megatron-lm@0.19"},
       {"iteration", "7"}, {"max-shard-size", "1GB"}, {"fp8-max-shard-size-mb", "9"}, {"allow", "inexact"}, {"memory", "1GiB"}, {"threads", "3"},
       {"fp8", "channel"}, {"fp8-strategy", "tensor"}, {"fp8-block-size", "64,32"}, {"scale-fmt", "ue8m0"}, {"fp8-format", "native"}, {"fp8-arith", "relax"},
-      {"fp8-device", "cuda"}, {"lora-base", "p"}, {"fp8-skip", "p"}, {"fp8-only", "p"}, {"check-tp", "4"},
+      {"fp8-device", "cuda"}, {"lora-base", "p"}, {"tunix-template", "p"}, {"fp8-skip", "p"}, {"fp8-only", "p"}, {"check-tp", "4"},
       {"scan-axis", "2"}, {"opt-type", "adam_pax"}, {"compression", "zstd:3"}, {"muon-momentum", "sum"}, {"emit-manifest", "f"}, {"receipt", "f"}};
   return kValues;
 }
