@@ -80,12 +80,16 @@ Result<Prepared> Prepare(io::Storage& storage, const ConvertOptions& options, co
   const Status hub = ReadSourceHub(request, &out.source);
   if (!hub) {
     // Resharding needs no family: what cannot be named is carried as it is, unless the pickle itself is refused.
-    // So do steps of Tunix and MaxText that become one another.
+    // So do steps of Tunix and MaxText that become one another, which may lack a configuration too, or the state of what is not trained.
     const bool steps = formats::IsOrbax(out.source.found.kind) && formats::IsOrbax(to);
-    const bool can = (out.source.view || steps) && CanReshard(out.source, to, options) && (hub.error().code == ErrorCode::kUnsupported || steps) && !options.verify;
+    const ErrorCode why = hub.error().code;
+    const bool nameless = why == ErrorCode::kUnsupported || (steps && why == ErrorCode::kIncomplete);
+    const bool can = (out.source.view || steps) && CanReshard(out.source, to, options) && nameless && !options.verify;
     if (!can) return hub.error();
     if (out.source.view) out.source.hub = {};
-    out.source.hub.notices.push_back("no family is known for this checkpoint; its keys are carried as they are: " + hub.error().message);
+    const char* told = why == ErrorCode::kIncomplete ? "no family's rules were held against this checkpoint; its arrays are carried as they are: "
+                                                     : "no family is known for this checkpoint; its keys are carried as they are: ";
+    out.source.hub.notices.push_back(told + hub.error().message);
   }
   if (WritesMegatron(to) && Allows(options, "missing-optimizer")) {
     CROSSDOCK_RETURN_IF_ERROR(FillMissingMoments(&out.source.hub));

@@ -60,17 +60,6 @@ Result<std::optional<Levels>> RecordOf(const Source& source) {
   return dialects::tunix::LevelsIn(*metadata);
 }
 
-/// Without the record: the levels are there.
-Value WithoutRecord(Value metadata) {
-  const Value* own = metadata.Find(dialects::maxtext::kOwnWords);
-  if (own == nullptr) return metadata;
-  Value words = *own;
-  words.Erase(dialects::maxtext::kLevelsWord);
-  metadata.Erase(dialects::maxtext::kOwnWords);
-  if (!words.as_dict()->items.empty()) metadata.Set(dialects::maxtext::kOwnWords, std::move(words));
-  return metadata;
-}
-
 Result<dialects::TargetState> AsMaxText(const Source& source, const ConvertOptions& options, const dialects::TargetOptions& target_options, bool carry) {
   if (!carry) return dialects::maxtext::WriteHub(source.hub, target_options);
   if (source.tunix) return dialects::tunix::CarryToMaxText(*source.tunix, target_options, options.no_optim);
@@ -98,7 +87,7 @@ Result<dialects::TargetState> ArrangeTunix(const Source& source, const ConvertOp
   CROSSDOCK_ASSIGN_OR_RETURN(dialects::TargetState made, AsMaxText(source, options, target_options, carry));
   dialects::tunix::StepRequest request;
   request.levels = reference ? reference->view.levels : record.value_or(Levels());
-  request.custom_metadata = WithoutRecord(made.catalog.objects["custom_metadata"]);
+  request.custom_metadata = dialects::maxtext::WithoutLevels(made.catalog.objects["custom_metadata"]);
   if (reference) {
     const Value& about = reference->reader->catalog().objects.at("orbax");
     request.ocdbt = about.GetBool("ocdbt").value_or(true);

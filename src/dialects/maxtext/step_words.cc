@@ -26,6 +26,20 @@ Value WordsOfStep(const Value& custom_metadata) {
   return out;
 }
 
+Value OwnWords(const Value& custom_metadata) {
+  const Value* own = custom_metadata.Find(kOwnWords);
+  return own == nullptr || own->as_dict() == nullptr ? Value::MakeDict() : *own;
+}
+
+Value WithoutLevels(Value custom_metadata) {
+  Value words = OwnWords(custom_metadata);
+  if (words.as_dict()->items.empty()) return custom_metadata;
+  words.Erase(kLevelsWord);
+  custom_metadata.Erase(kOwnWords);
+  if (!words.as_dict()->items.empty()) custom_metadata.Set(kOwnWords, std::move(words));
+  return custom_metadata;
+}
+
 Value OrbaxForm(const Consumer& consumer, int zstd_level) {
   Value out = Value::MakeDict();
   out.Set("item", Value("items"));

@@ -20,6 +20,11 @@ inline constexpr std::string_view kLevelsWord = "tunix_levels";   ///< among the
 /// The words of a step's own in what a reader found: without `scan_layers` and ours.
 [[nodiscard]] Value WordsOfStep(const Value& custom_metadata);
 
+/// Ours in what a reader found: a dictionary, empty where there are none or where something else stands in their place.
+[[nodiscard]] Value OwnWords(const Value& custom_metadata);
+/// All that a reader found, without the record of a trainer's levels.
+[[nodiscard]] Value WithoutLevels(Value custom_metadata);
+
 /// objects["orbax"] of a target.
 [[nodiscard]] Value OrbaxForm(const Consumer& consumer, int zstd_level);
 [[nodiscard]] std::vector<std::string> LoadLine(bool full_state, bool scanned);

@@ -28,6 +28,7 @@ class Carrier {
   Result<TargetState> Run() {
     CROSSDOCK_ASSIGN_OR_RETURN(const maxtext::Consumer consumer, maxtext::ChooseConsumer(options_.consumer, options_.consumer_version));
     CROSSDOCK_ASSIGN_OR_RETURN(const maxtext::Inventory inventory, maxtext::TakeInventory(view_.catalog, no_optim_));
+    CROSSDOCK_RETURN_IF_ERROR(CheckPairs(inventory));
     own_biases_ = consumer.own_biases();
     const std::int64_t step = options_.iteration.value_or(inventory.counters.step.value_or(0));
     if (step < 0 || step > std::numeric_limits<std::int32_t>::max()) {
@@ -42,6 +43,20 @@ class Carrier {
   }
 
  private:
+  /// A parameter may have no state (frozen, not an adapter's), but not half of one.
+  static Status CheckPairs(const maxtext::Inventory& inventory) {
+    for (const auto& [name, slots] : inventory.tensors) {
+      const bool mu = slots[static_cast<std::size_t>(Slot::kAdamMu)] >= 0;
+      if (mu == (slots[static_cast<std::size_t>(Slot::kAdamNu)] >= 0)) continue;
+      return MakeError(ErrorCode::kIncomplete, "a parameter has one Adam moment but not the other")
+          .WithTensor(name)
+          .WithExpected("`adam_mu` and `adam_nu`")
+          .WithFound(mu ? "`adam_mu` only" : "`adam_nu` only")
+          .WithHint("`--no-optim` converts the parameters alone");
+    }
+    return OkStatus();
+  }
+
   void Row(Value path, std::string_view type, const Value* random_key = nullptr) {
     Value row = Value::MakeDict();
     row.Set("path", std::move(path));
@@ -124,11 +139,11 @@ class Carrier {
     ValueList rows;
     for (auto& [name, row] : rows_) rows.push_back(std::move(row));
     out_.catalog.objects["tree"] = Value::MakeList(std::move(rows));
-    Value carried = Value::MakeDict();
     const auto found = view_.catalog.objects.find("custom_metadata");
-    if (const Value* own = found == view_.catalog.objects.end() ? nullptr : found->second.Find(maxtext::kOwnWords)) carried = *own;
+    const Value stored = found == view_.catalog.objects.end() ? Value::MakeDict() : found->second;
+    Value carried = maxtext::OwnWords(stored);
     carried.Set(maxtext::kLevelsWord, ToValue(view_.levels));
-    out_.catalog.objects["custom_metadata"] = maxtext::StepMetadata(found == view_.catalog.objects.end() ? Value::MakeDict() : found->second, scanned, std::move(carried));
+    out_.catalog.objects["custom_metadata"] = maxtext::StepMetadata(stored, scanned, std::move(carried));
     out_.catalog.objects["orbax"] = maxtext::OrbaxForm(consumer, options_.zstd_level);
     out_.catalog.format = "orbax";
     out_.catalog.side_files = view_.catalog.side_files;

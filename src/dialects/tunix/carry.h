@@ -3,7 +3,7 @@
 /// whatever the model has is there again: adapters of LoRA, modules that no family knows, moments in the dtype that they have.
 /// Beside the arrays of the step: `opt_state` {} where there is no state, a schedule's counter where pre-training needs one, routed biases
 /// where 0.2.5 looks for them, and in the custom metadata what the step had, `scan_layers` and the record of the levels.
-/// Errors: kUnsupported for optimizer state that cannot be carried and for consumers of the Linen form; those of consumer.h and inventory.h.
+/// Errors: kIncomplete for a parameter with one of Adam's moments; kUnsupported for optimizer state that cannot be carried and for consumers of the Linen form; those of consumer.h and inventory.h.
 #pragma once
 
 #include "dialects/dialect.h"

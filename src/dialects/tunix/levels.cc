@@ -26,22 +26,16 @@ constexpr std::array kNumpyNames = {
     NumpyName{DType::kBool, "bool"},
 };
 
-Error Broken(const std::string& what) {
-  return MakeError(ErrorCode::kCorrupt, "the record of post-training's levels in the step's metadata is broken: " + what)
-      .WithTensor("custom_metadata.crossdock.tunix_levels")
-      .WithHint("take the entry out of _CHECKPOINT_METADATA, and name a Tunix checkpoint of the same trainer as template");
-}
-
 Result<Constant> ConstantFrom(const std::string& name, const Value& json) {
   const std::string dtype = json.GetString("dtype").value_or("");
   const auto known = std::find_if(kNumpyNames.begin(), kNumpyNames.end(), [&](const NumpyName& row) { return row.name == dtype; });
   const Value* value = json.Find("value");
-  if (known == kNumpyNames.end() || value == nullptr) return Broken("`" + Printable(name) + "` has no value of a known type");
+  if (known == kNumpyNames.end() || value == nullptr) return BrokenRecord("`" + Printable(name) + "` has no value of a known type");
   Constant out{known->dtype, {}, *value, {}};
   if (const Value* shape = json.Find("shape")) {
-    if (shape->as_sequence() == nullptr || value->as_sequence() == nullptr) return Broken("`" + Printable(name) + "` has a shape but no list of values");
+    if (shape->as_sequence() == nullptr || value->as_sequence() == nullptr) return BrokenRecord("`" + Printable(name) + "` has a shape but no list of values");
     for (const Value& size : *shape->as_sequence()) {
-      if (size.as_int() == nullptr || *size.as_int() < 1) return Broken("`" + Printable(name) + "` has no shape");
+      if (size.as_int() == nullptr || *size.as_int() < 1) return BrokenRecord("`" + Printable(name) + "` has no shape");
       out.shape.push_back(*size.as_int());
     }
   }
@@ -52,7 +46,7 @@ Result<Constant> ConstantFrom(const std::string& name, const Value& json) {
 Result<std::string> Text(const Value& json, std::string_view key) {
   const Value* found = json.Find(key);
   if (found == nullptr) return std::string();
-  if (found->as_string() == nullptr) return Broken(fmt::format("`{}` is no text", key));
+  if (found->as_string() == nullptr) return BrokenRecord(fmt::format("`{}` is no text", key));
   return *found->as_string();
 }
 
@@ -141,6 +135,12 @@ class Placer {
 
 }  // namespace
 
+Error BrokenRecord(const std::string& what) {
+  return MakeError(ErrorCode::kCorrupt, "the record of post-training's levels in the step's metadata is broken: " + what)
+      .WithTensor("custom_metadata.crossdock.tunix_levels")
+      .WithHint("take the entry out of _CHECKPOINT_METADATA, and name a Tunix checkpoint of the same trainer as template");
+}
+
 Value ToValue(const Levels& levels) {
   Value out = Value::MakeDict();
   out.Set("adapter", Value(levels.adapter));
@@ -172,7 +172,7 @@ Value ToValue(const Levels& levels) {
 }
 
 Result<Levels> LevelsFrom(const Value& json) {
-  if (json.as_dict() == nullptr) return Broken("it is no object");
+  if (json.as_dict() == nullptr) return BrokenRecord("it is no object");
   Levels out;
   CROSSDOCK_ASSIGN_OR_RETURN(out.adapter, Text(json, "adapter"));
   out.state_adapter = out.adapter;
@@ -182,15 +182,15 @@ Result<Levels> LevelsFrom(const Value& json) {
   CROSSDOCK_ASSIGN_OR_RETURN(const std::string shells, Text(json, "opt_state"));
   for (const Value& key : maxtext::PathTo({}, shells)) out.opt_state.push_back(*key.as_string());
   if (const Value* dropped = json.Find("dropped")) {
-    if (dropped->as_dict() == nullptr) return Broken("`dropped` is no object");
+    if (dropped->as_dict() == nullptr) return BrokenRecord("`dropped` is no object");
     for (const auto& [name, row] : dropped->as_dict()->items) {
       CROSSDOCK_ASSIGN_OR_RETURN(out.dropped[*name.as_string()], ConstantFrom(*name.as_string(), row));
     }
   }
   if (const Value* moved = json.Find("moved")) {
-    if (moved->as_dict() == nullptr) return Broken("`moved` is no object");
+    if (moved->as_dict() == nullptr) return BrokenRecord("`moved` is no object");
     for (const auto& [index, path] : moved->as_dict()->items) {
-      if (path.as_string() == nullptr) return Broken("`moved` names no path");
+      if (path.as_string() == nullptr) return BrokenRecord("`moved` names no path");
       out.moved[*index.as_string()] = *path.as_string();
     }
   }

@@ -59,6 +59,9 @@ struct Levels {
 /// The record in a step's custom metadata; nothing where there is none.
 [[nodiscard]] Result<std::optional<Levels>> LevelsIn(const Value& custom_metadata);
 
+/// The error of a record that cannot be one, or of one that belongs to another tree.
+[[nodiscard]] Error BrokenRecord(const std::string& what);
+
 /// Where a leaf of MaxText's tree lies in a Tunix step: the item, its path, `value`. Nothing for what no trainer keeps: None in place
 /// of a stateless member of a chain, a schedule's counter that was made for pre-training, and the step where MultiSteps' counter gave it.
 [[nodiscard]] std::optional<maxtext::KeyPath> StoredPath(const Levels& levels, const maxtext::KeyPath& seen);

@@ -35,8 +35,9 @@ class Viewer {
     CROSSDOCK_ASSIGN_OR_RETURN(state_, LeavesOf(source_, kStateItem));
     out_.levels.adapter = AdapterOfParams(params_);
     CROSSDOCK_RETURN_IF_ERROR(CheckModel());
-    Parameters();
+    CROSSDOCK_RETURN_IF_ERROR(Parameters());
     Optimizer();
+    Untaken();
     Finish();
     return std::move(out_);
   }
@@ -77,6 +78,7 @@ class Viewer {
   void Add(const KeyPath& path, const LeafNode& leaf) {
     CountBox(leaf);
     if (leaf.entry < 0) return Row(path, leaf.type);
+    taken_.insert(leaf.entry);
     Row(path, "np.ndarray");
     Entry entry = EntryOf(leaf);
     entry.name = maxtext::ArrayName(path);
@@ -105,6 +107,7 @@ class Viewer {
   void Drop(const std::string& name, const LeafNode& leaf, LeftOut& left) {
     CountBox(leaf);
     if (leaf.entry < 0) return;
+    taken_.insert(leaf.entry);
     Count(left, name, BytesOf(leaf));
     const Value* row = RowOf(leaf);
     const Value* values = row == nullptr ? nullptr : row->Find("values");
@@ -116,7 +119,7 @@ class Viewer {
 
   // ---- parameters ----
 
-  void Parameters() {
+  Status Parameters() {
     const LeafNode& model = Within(params_, out_.levels.adapter);
     bool others = false;
     VisitLeaves(model, "", [&](const std::string& name, const LeafNode& leaf) {
@@ -126,11 +129,22 @@ class Viewer {
       (IsLora(name) ? out_.has_lora : others) = true;
     });
     out_.lora_alone = out_.has_lora && !others;
-    if (&model == &params_) return;
+    if (&model == &params_) return OkStatus();
+    std::string trained;
     for (const auto& [key, child] : params_.children) {
       if (&child == &model) continue;
-      VisitLeaves(child, key, [&](const std::string& name, const LeafNode& leaf) { Drop(Dotted(kParamsItem, name), leaf, random_); });
+      VisitLeaves(child, key, [&](const std::string& name, const LeafNode& leaf) {
+        const bool random = IsRandom(name, leaf);
+        if (!random && leaf.entry >= 0 && !EntryOf(leaf).shape.empty() && trained.empty()) trained = Dotted(kParamsItem, name);
+        Drop(Dotted(kParamsItem, name), leaf, random ? random_ : settings_);
+      });
     }
+    if (trained.empty()) return OkStatus();
+    return MakeError(ErrorCode::kUnsupported, "a parameter stands beside the model, where MaxText's tree has no place for it")
+        .WithPath(source_.root)
+        .WithTensor(trained)
+        .WithExpected(fmt::format("parameters within model_params.{} alone", out_.levels.adapter))
+        .WithHint("save a step that holds the model without what the trainer puts beside it, and convert that");
   }
 
   // ---- the optimizer ----
@@ -225,7 +239,9 @@ class Viewer {
     LeftOut left;
     VisitLeaves(node, name, [&](const std::string& leaf, const LeafNode& at) {
       CountBox(at);
-      if (at.entry >= 0) Count(left, leaf, BytesOf(at));
+      if (at.entry < 0) return;
+      taken_.insert(at.entry);
+      Count(left, leaf, BytesOf(at));
     });
     const std::string steps = name.substr(0, name.rfind('.')) + ".mini_step";
     const auto gathered = out_.levels.dropped.find(steps);
@@ -233,6 +249,16 @@ class Viewer {
       out_.notices.push_back(fmt::format("ATTENTION: the step was saved with gradients of {} of its micro-steps gathered; they are left out, and the way back begins the step anew", *gathered->second.value.as_int()));
     }
     Tell(left, "gradients that MultiSteps gathers between updates; zero after one");
+  }
+
+  /// What none of the above has seen: numbers are recorded; what may be a parameter's state would be lost.
+  void Untaken() {
+    VisitLeaves(state_, "", [&](const std::string& name, const LeafNode& leaf) {
+      if (leaf.entry < 0 || taken_.contains(leaf.entry)) return;
+      const bool moment = name.find(".mu.") != std::string::npos || name.find(".nu.") != std::string::npos;
+      if (EntryOf(leaf).shape.empty() && !moment) return Drop(name, leaf, settings_);
+      if (out_.optimizer_refusal.empty()) out_.optimizer_refusal = fmt::format("the optimizer keeps {}, which no other place has", Printable(name));
+    });
   }
 
   // ---- the end ----
@@ -274,6 +300,7 @@ class Viewer {
   const Catalog& source_;
   LeafNode params_, state_;
   View out_;
+  std::set<std::int32_t> taken_;  ///< entries of the source that were seen, recorded or counted
   std::set<std::string> names_;   ///< of the parameters and variables
   std::vector<std::pair<Entry, std::int32_t>> entries_;
   std::vector<std::pair<std::string, Value>> rows_;

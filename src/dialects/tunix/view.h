@@ -4,8 +4,8 @@
 /// "scalars" (counters, random keys and floating numbers without axes, by value) and "custom_metadata".
 /// Reference: google-tunix 0.1.7, sft/checkpoint_manager.py; MaxText 0.2.5, trainers/post_train. levels.h has the paths.
 /// Invariants: entries of the seen catalog are sorted and keep the chunks of the source's; every array of the step is seen, recorded in
-/// `levels.dropped`, or told in `left_out`.
-/// Errors: kIncomplete (no parameters), kUnsupported (a model of Tunix's own, quantized parameters). Threads: functions are pure.
+/// `levels.dropped`, told in `left_out`, or the reason of `optimizer_refusal`.
+/// Errors: kIncomplete (no parameters), kUnsupported (a model of Tunix's own, quantized parameters, parameters beside the adapter). Threads: functions are pure.
 #pragma once
 
 #include <cstdint>

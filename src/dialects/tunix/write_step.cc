@@ -59,6 +59,7 @@ class StepMaker {
     Recorded();
     CROSSDOCK_RETURN_IF_ERROR(RenameEntries());
     CROSSDOCK_RETURN_IF_ERROR(Gathered());
+    CROSSDOCK_RETURN_IF_ERROR(CheckTree());
     Finish();
     return std::move(made_);
   }
@@ -191,6 +192,25 @@ class StepMaker {
       row.Set("value_type", "jax.Array");
       Row(PathTo({}, zeros.name), std::move(row));
       added->emplace_back(std::move(zeros), std::move(nothing));
+    }
+    return OkStatus();
+  }
+
+  /// A record of another model can name a leaf where this one has a module.
+  [[nodiscard]] Status CheckTree() const {
+    std::set<std::string> leaves;
+    for (const Value& row : rows_) {
+      KeyPath path = PathOf(row);
+      if (levels_.value && path.back().as_string() != nullptr && *path.back().as_string() == "value") path.pop_back();
+      std::string name = ArrayName(path);
+      const auto [at, fresh] = leaves.insert(std::move(name));
+      if (!fresh) return BrokenRecord(fmt::format("two leaves would be `{}`", Printable(*at)));
+    }
+    for (const std::string& name : leaves) {
+      for (std::size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
+        const auto above = leaves.find(name.substr(0, dot));
+        if (above != leaves.end()) return BrokenRecord(fmt::format("`{}` would be a leaf and hold `{}`", Printable(*above), Printable(name)));
+      }
     }
     return OkStatus();
   }

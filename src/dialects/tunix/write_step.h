@@ -5,7 +5,7 @@
 /// What MaxText's tree has no place for is written from the record (levels.h): hyperparameters, the trainer's own counters, random streams. Gradients
 /// that MultiSteps gathers are zeros, as after an update.
 /// Reference: Tunix 0.1.7, sft/checkpoint_manager.py (nnx.state of the model and of the optimizer); tests/golden/tunix.
-/// Errors: kUnsupported for tensors that a step has no place for, and where a step is not what its trainer expects. Threads: functions are pure.
+/// Errors: kCorrupt for a record that makes no tree with these leaves; kUnsupported for tensors that a step has no place for, and where a step is not what its trainer expects. Threads: functions are pure.
 #pragma once
 
 #include <string_view>

@@ -68,6 +68,26 @@ TEST(TunixCarry, StateThatCannotBeCarriedIsRefusedUnlessItIsLeftBehind) {
   EXPECT_THAT(Carry(step, {}, true), IsOk());
 }
 
+TEST(TunixCarry, HalfOfAParametersStateIsRefused) {
+  for (const std::string& lost : {std::string("mu"), std::string("nu")}) {
+    std::string lines = kLoop;
+    const std::string line = kOptState + "inner_state.1.0." + lost + ".base." + kTable + ".value\n";
+    lines.erase(lines.find(line), line.size());
+    EXPECT_THAT(Carry(Step(lines)), IsError(ErrorCode::kIncomplete, HasSubstr(lost == "mu" ? "`adam_nu` only" : "`adam_mu` only")));
+    EXPECT_THAT(Carry(Step(lines), {}, true), IsOk());
+  }
+}
+
+TEST(TunixCarry, WhatStandsInThePlaceOfOurWordsIsNoRecord) {
+  for (const char* metadata : {R"({"crossdock": 3})", R"({"crossdock": ["a"]})", R"({"crossdock": null})", R"({"crossdock": {}})"}) {
+    Catalog step = Step(kLoop);
+    step.objects["custom_metadata"] = Json(metadata);
+    ASSERT_OK_AND_ASSIGN(const TargetState target, Carry(step));
+    ASSERT_OK_AND_ASSIGN(const auto levels, LevelsIn(target.catalog.objects.at("custom_metadata")));
+    EXPECT_TRUE(levels.has_value()) << metadata;
+  }
+}
+
 TEST(TunixCarry, AnotherIterationSetsTheStepAndTheSchedule) {
   TargetOptions options;
   options.iteration = 100;

@@ -127,6 +127,36 @@ TEST(TunixView, RefusesModelsOfTunixsOwnAndStepsWithoutParameters) {
   EXPECT_THAT(SeeAsMaxText(Step(kStep + Adam(kOptState + "0.", ""))), IsError(ErrorCode::kIncomplete, HasSubstr("give the step")));
 }
 
+TEST(TunixView, AParameterBesideTheModelIsRefusedByName) {
+  const std::string head = "value_head.kernel.value\n";
+  const std::string lines = Params("base.") + "model_params." + head + kStep + Adam(kOptState + "0.", "base.");
+  EXPECT_THAT(SeeAsMaxText(Step(lines)), IsError(ErrorCode::kUnsupported, HasSubstr("model_params.value_head.kernel")));
+  const View random = See(Params("base.") + "model_params.rngs.params.count.value = 3\nmodel_params.rngs.params.key.value\n");
+  EXPECT_EQ(random.levels.dropped.size(), 2U) << "random streams stand there too";
+}
+
+TEST(TunixView, NoLeafOfTheOptimizerIsPassedOver) {
+  const auto refusal = [](const std::string& more) { return See(Params("base.") + kStep + Adam(kOptState + "0.", "base.") + kOptState + more).optimizer_refusal; };
+  EXPECT_EQ(refusal("2.count.value = 5\n"), "");
+  EXPECT_THAT(refusal("0.mu.value_head.kernel.value\n"), HasSubstr("opt_state.0.mu.value_head.kernel,"));
+  EXPECT_THAT(refusal("0.nu.temperature.value = 0.5\n"), HasSubstr("opt_state.0.nu.temperature,"));
+}
+
+TEST(TunixView, NoLeafOfMuonsGroupsIsPassedOver) {
+  const std::string groups = kOptState + "inner_states.";
+  const std::string muon = groups + "muon.inner_state.";
+  const std::string lines = Params("base.") + kStep + Lines({muon + "0.count.value = 5", muon + "0.mu.base." + kKernel + ".value", groups + "adam.inner_state.0.count.value = 5",
+                                                            groups + "adam.inner_state.0.mu.base." + kTable + ".value", groups + "adam.inner_state.0.nu.base." + kTable + ".value"});
+  EXPECT_EQ(See(lines).optimizer_refusal, "");
+  for (const std::string& name : {muon + "0.buffer", muon + "1", muon + "0.residual." + kKernel, groups + "adam.trace." + kTable}) {
+    EXPECT_THAT(See(lines + name + ".value\n").optimizer_refusal, HasSubstr(name.substr(name.find('.') + 1) + ","));
+  }
+  const View number = See(lines + muon + "0.beta.value = 0.5\n");
+  EXPECT_EQ(number.optimizer_refusal, "");
+  EXPECT_TRUE(number.levels.dropped.contains("opt_state.inner_states.muon.inner_state.0.beta"));
+  ExpectTheWayBack(lines + muon + "0.beta.value = 0.5\n", number);
+}
+
 TEST(TunixView, ExpressionsGoOverTheSource) {
   const std::string lines = Params("base.") + kStep + Adam(kOptState + "0.", "base.");
   const Catalog step = Step(lines);

@@ -229,5 +229,15 @@ TEST(TunixWriteStep, SlotsAreToldByNames) {
   EXPECT_EQ(SlotOf("optimizer_state.step.value"), Slot::kParam);
 }
 
+TEST(TunixWriteStep, ARecordOfAnotherTreeIsRefused) {
+  ASSERT_OK_AND_ASSIGN(const View view, SeeAsMaxText(Step(Params("base.") + kStep + Adam(kOptState + "0.", "base."))));
+  for (const std::string& name : {std::string("model_params.base.decoder"), "model_params.base." + kKernel + ".scale", std::string("opt_state.0.mu"), std::string("opt_state.0")}) {
+    StepRequest request;
+    request.levels = view.levels;
+    request.levels.dropped[name] = {DType::kF32, {}, Value(0.5), {}};
+    EXPECT_THAT(ToStep(AsWritten(view), request), IsError(ErrorCode::kCorrupt, HasSubstr("would be a leaf and hold"))) << name;
+  }
+}
+
 }  // namespace
 }  // namespace crossdock::dialects::tunix
