@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "dialects/mcore/common_state.h"
 #include "formats/torch_zip/torch_file.h"
 
@@ -22,6 +24,14 @@ Value WithStep(Value common, std::int64_t step) {
   return common;
 }
 
+/// Of one optimizer, of one within what holds its masters, or of each in a chain of them.
+bool HasGroups(const Value& optimizer) {
+  if (const Value* groups = optimizer.Find("param_groups")) return groups->as_sequence() != nullptr && !groups->as_sequence()->empty();
+  if (const Value* inner = optimizer.Find("optimizer")) return HasGroups(*inner);
+  const auto* chain = optimizer.as_dict();
+  return chain != nullptr && !chain->items.empty() && std::ranges::all_of(chain->items, [](const auto& item) { return HasGroups(item.second); });
+}
+
 }  // namespace
 
 Status WriteCommon(io::Storage& storage, const std::string& dir, const Catalog& placed, const std::string& given, std::int64_t step) {
@@ -35,9 +45,16 @@ Status WriteCommon(io::Storage& storage, const std::string& dir, const Catalog& 
   return io::WriteSmallFile(storage, path, bytes);
 }
 
-Status CheckCommon(const Catalog& read, std::int64_t step) {
+Status CheckCommon(const Catalog& read, std::int64_t step, bool states) {
   const auto common = read.objects.find("common");
   const std::optional<std::int64_t> found = common == read.objects.end() ? std::nullopt : common->second.GetInt("iteration");
+  if (found == step && states) {
+    const Value* optimizer = common->second.Find("optimizer");
+    if (optimizer != nullptr && HasGroups(*optimizer)) return OkStatus();
+    return MakeError(ErrorCode::kUsage, "the common state that was handed over has no parameter groups of the optimizer whose state is saved")
+        .WithExpected("`optimizer` with `param_groups`").WithFound(optimizer == nullptr ? "no `optimizer`" : "an `optimizer` without them")
+        .WithHint("hand over the bytes of common.pt with the optimizer's parameter groups");
+  }
   if (found == step) return OkStatus();
   return MakeError(ErrorCode::kUsage, "the common state that was handed over is not that of this step").WithExpected(fmt::format("`iteration` {}", step))
       .WithFound(found ? fmt::format("{}", *found) : "none").WithHint("hand over the bytes of common.pt, as torch.save writes a dict with `iteration`");

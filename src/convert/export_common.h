@@ -17,7 +17,7 @@ namespace crossdock::convert {
 /// the number of the step.
 [[nodiscard]] Status WriteCommon(io::Storage& storage, const std::string& dir, const Catalog& placed, const std::string& given, std::int64_t step);
 
-/// `read`: the iteration as a reader finds it.
-[[nodiscard]] Status CheckCommon(const Catalog& read, std::int64_t step);
+/// `read`: the iteration as a reader finds it. `states`: it holds the optimizer's, which Megatron loads with its parameter groups only.
+[[nodiscard]] Status CheckCommon(const Catalog& read, std::int64_t step, bool states);
 
 }  // namespace crossdock::convert

@@ -231,7 +231,7 @@ class RankJob final : public SavingJob {
     const bool megatron = target.kind == formats::Kind::kMegatron;
     if (megatron) CROSSDOCK_RETURN_IF_ERROR(WriteCommon(work_.storage, dir, target.placement.catalog, work_.common, report_.step));
     CROSSDOCK_ASSIGN_OR_RETURN(const Source result, OpenResult(work_.storage, dir, target.kind, target));
-    if (megatron) CROSSDOCK_RETURN_IF_ERROR(CheckCommon(result.reader->catalog(), report_.step));
+    if (megatron) CROSSDOCK_RETURN_IF_ERROR(CheckCommon(result.reader->catalog(), report_.step, work_.plan.holds_states));
     CROSSDOCK_RETURN_IF_ERROR(CountAgain(target.placement.catalog, result.reader->catalog(), dir));
     if (!target.state.scale_of.empty()) CROSSDOCK_RETURN_IF_ERROR(dialects::hf::CheckFp8List(result.reader->catalog()));
     Tell("syncing");

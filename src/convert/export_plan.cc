@@ -183,13 +183,13 @@ class Owners {
 };
 
 /// The run as a source of what is written.
-Status ReadRun(io::Storage& storage, const ExportOptions& options, Source* source) {
+Status ReadRun(io::Storage& storage, const ExportOptions& options, const Twins& twins, Source* source) {
   if (!SavesMegatron(options)) {
     CROSSDOCK_ASSIGN_OR_RETURN(source->reference, ReadTemplate(storage, options.reference));
     return ReadSourceHub(RequestOf(OutOfRun(options)), source);
   }
   CROSSDOCK_ASSIGN_OR_RETURN(source->view, dialects::mcore::MakeGlobalView(source->reader->catalog(), {}));
-  return SeeStates(source->reader->catalog(), options.distributed_optimizer ? dialects::mcore::OptimizerForm::kDistributed : dialects::mcore::OptimizerForm::kPlain,
+  return SeeStates(source->reader->catalog(), twins, options.distributed_optimizer ? dialects::mcore::OptimizerForm::kDistributed : dialects::mcore::OptimizerForm::kPlain,
                    &*source->view);
 }
 
@@ -230,7 +230,8 @@ Result<std::unique_ptr<ExportPlan>> MakeExportPlan(io::Storage& storage, const E
     directories.push_back(holds.directory);
     names.push_back(holds.states);
   }
-  CROSSDOCK_ASSIGN_OR_RETURN(const RunStates states, AddStates(names, directories, &run));
+  const Twins twins(run, options.layout);
+  CROSSDOCK_ASSIGN_OR_RETURN(const RunStates states, AddStates(names, directories, twins, &run));
   CROSSDOCK_ASSIGN_OR_RETURN(run, PlaceRun(std::move(run)));
   const auto border = static_cast<std::int32_t>(run.entries.size());
   Source& source = out->source;
@@ -239,7 +240,7 @@ Result<std::unique_ptr<ExportPlan>> MakeExportPlan(io::Storage& storage, const E
   source.found.kind = formats::Kind::kMegatronLegacy;
   source.found.path = kLiveRoot;
   source.reader = std::make_unique<formats::PlacedReader>(std::move(run), "buffers of a running trainer");
-  CROSSDOCK_RETURN_IF_ERROR(ReadRun(storage, options, &source));
+  CROSSDOCK_RETURN_IF_ERROR(ReadRun(storage, options, twins, &source));
   CROSSDOCK_ASSIGN_OR_RETURN(out->target, PlaceTarget(source, SavesMegatron(options) ? IntoMegatron(options) : OutOfRun(options)));
 
   const Catalog& catalog = source.reader->catalog();
@@ -257,6 +258,7 @@ Result<std::unique_ptr<ExportPlan>> MakeExportPlan(io::Storage& storage, const E
   CROSSDOCK_ASSIGN_OR_RETURN(out->share, plan::MakeShareOfSource(catalog, out->target.placement.catalog, out->target.exprs, owner,
                                                                  {rank, static_cast<int>(ranks.size())}, planning));
   const RankHolds& own = ranks[static_cast<std::size_t>(rank)];
+  out->holds_states = !states.holders.empty();
   out->mine = states.parts[static_cast<std::size_t>(rank)];
   for (std::int32_t index = 0; index < border; ++index) {
     const Entry& entry = catalog.entries[static_cast<std::size_t>(index)];

@@ -27,6 +27,7 @@ struct ExportPlan {
   Target target;                             ///< its plan is empty: see share
   plan::Share share;
   std::map<std::string, LivePart> mine;      ///< tensors of this rank by their names in the run -> chunks of the source
+  bool holds_states = false;                 ///< whether any rank holds state of the optimizer
   std::set<LivePart> wanted;                 ///< those of them that the export is made of, by whichever rank
   std::set<LivePart> fed;                    ///< those that this rank's share reads
 

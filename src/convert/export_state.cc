@@ -5,17 +5,20 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
+#include <tuple>
 #include <utility>
 
+#include "dialects/mcore/bucket_keys.h"
+#include "dialects/mcore/legacy_keys.h"
+#include "dialects/mcore/legacy_names.h"
 #include "dialects/mcore/view_catalog.h"
 #include "expr/expr.h"
 
 namespace crossdock::convert {
 namespace {
 
-constexpr std::array kStateWords = {std::pair(Slot::kMaster, std::string_view("param")), std::pair(Slot::kAdamMu, std::string_view("exp_avg")),
-                                    std::pair(Slot::kAdamNu, std::string_view("exp_avg_sq"))};
+using dialects::mcore::kBucketSlots;
+using dialects::mcore::kBucketStates;
 
 /// `<dir>/model_optim_rng.pt#model/x` -> `<dir>/model_optim_rng.pt#optimizer/exp_avg/model/x`.
 std::string StateEntry(const std::string& parameter, std::string_view state) {
@@ -36,7 +39,7 @@ struct Held {
 /// In the order of their entries' names.
 using AllHeld = std::map<std::string, Held>;
 
-Status Take(const Catalog& run, const std::map<std::string, std::int32_t>& parameters, const std::string& name, int rank, AllHeld* all) {
+Status Take(const Catalog& run, const Twins& twins, const std::map<std::string, std::int32_t>& parameters, const std::string& name, int rank, AllHeld* all) {
   CROSSDOCK_ASSIGN_OR_RETURN(const StateName meant, ParseStateName(name));
   const auto parameter = parameters.find(std::string(meant.parameter));
   if (parameter == parameters.end()) {
@@ -44,7 +47,7 @@ Status Take(const Catalog& run, const std::map<std::string, std::int32_t>& param
         .WithHint("compare the layout, this rank's place in it and the naming of its modules with the model's");
   }
   const Entry& entry = run.entries[static_cast<std::size_t>(parameter->second)];
-  Held& held = (*all)[StateEntry(entry.name, meant.state)];
+  Held& held = (*all)[StateEntry(twins.First(entry.name), meant.state)];
   held.elements = CheckedCount(entry.shape);
   const auto range = meant.range.value_or(std::pair(std::int64_t{0}, held.elements));
   if (range.second > held.elements) {
@@ -74,7 +77,30 @@ Status CheckWhole(const Held& held) {
 
 }  // namespace
 
-Result<RunStates> AddStates(const std::vector<std::vector<std::string>>& names, const std::vector<std::string>& directories, Catalog* run) {
+Twins::Twins(const Catalog& run, const LayoutOptions& layout) {
+  std::map<std::string, std::tuple<int, int, int>> places;  // stage, tensor and expert rank of a directory
+  for (int stage = 0; stage < layout.pp; ++stage) {
+    for (int tensor = 0; tensor < layout.tp; ++tensor) {
+      for (int expert = 0; expert < layout.ep; ++expert) places[dialects::mcore::RankDirName(tensor, stage, layout.pp, expert, layout.ep)] = {stage, tensor, expert};
+    }
+  }
+  const int expert_tp = layout.etp > 0 ? layout.etp : layout.tp;
+  std::map<std::tuple<int, int, int, std::string>, std::string> named;
+  for (const Entry& entry : run.entries) {
+    const std::optional<std::string> name = LiveName(entry.name);
+    const auto place = places.find(entry.name.substr(0, entry.name.find('/')));
+    if (!name || place == places.end()) {
+      first_[entry.name] = entry.name;
+      continue;
+    }
+    const auto [stage, tensor, expert] = place->second;
+    const std::string path = entry.name.substr(entry.name.find('#'));
+    const bool of_experts = dialects::mcore::ParseLegacyName(std::string_view(path).substr(path.find('/') + 1)).of_experts();
+    first_[entry.name] = named.try_emplace({stage, of_experts ? tensor % expert_tp : tensor, of_experts ? expert : -1, path}, entry.name).first->second;
+  }
+}
+
+Result<RunStates> AddStates(const std::vector<std::vector<std::string>>& names, const std::vector<std::string>& directories, const Twins& twins, Catalog* run) {
   std::map<std::string, std::map<std::string, std::int32_t>> parameters;  // by directory, then name
   for (std::size_t i = 0; i < run->entries.size(); ++i) {
     const std::string& entry = run->entries[i].name;
@@ -83,7 +109,7 @@ Result<RunStates> AddStates(const std::vector<std::vector<std::string>>& names, 
   AllHeld all;
   for (std::size_t rank = 0; rank < names.size(); ++rank) {
     for (const std::string& name : names[rank]) {
-      CROSSDOCK_RETURN_IF_ERROR(Take(*run, parameters[directories[rank]], name, static_cast<int>(rank), &all));
+      CROSSDOCK_RETURN_IF_ERROR(Take(*run, twins, parameters[directories[rank]], name, static_cast<int>(rank), &all));
     }
   }
   for (const auto& [entry, held] : all) {
@@ -112,13 +138,14 @@ Result<RunStates> AddStates(const std::vector<std::vector<std::string>>& names, 
   return out;
 }
 
-Status SeeStates(const Catalog& run, dialects::mcore::OptimizerForm form, dialects::mcore::GlobalView* view) {
+Status SeeStates(const Catalog& run, const Twins& twins, dialects::mcore::OptimizerForm form, dialects::mcore::GlobalView* view) {
   const std::size_t parameters = view->catalog.entries.size();
   for (std::size_t i = 0; i < parameters; ++i) {
     const expr::Expr parameter = view->exprs[i];
     std::vector<std::string> has;
-    for (const auto& [slot, state] : kStateWords) {
-      const auto entry_of = [&run, state = state](int leaf) { return run.Find(StateEntry(run.entries[static_cast<std::size_t>(leaf)].name, state)); };
+    for (std::size_t s = 0; s < kBucketStates.size(); ++s) {
+      const std::string_view state = kBucketStates[s];
+      const auto entry_of = [&](int leaf) { return run.Find(StateEntry(twins.First(run.entries[static_cast<std::size_t>(leaf)].name), state)); };
       std::string with, without;
       for (const int leaf : expr::LeafOrdinals(parameter)) {
         (entry_of(leaf) < 0 ? without : with) = run.entries[static_cast<std::size_t>(leaf)].name;
@@ -134,7 +161,7 @@ Status SeeStates(const Catalog& run, dialects::mcore::OptimizerForm form, dialec
         const Entry& flat = run.entries[static_cast<std::size_t>(at)];
         return expr::Reshape(expr::Leaf(at, flat.dtype, flat.shape), run.entries[static_cast<std::size_t>(leaf)].shape);
       }));
-      view->catalog.entries.push_back({dialects::mcore::SlotKey(slot, view->catalog.entries[i].name, form), Slot::kParam, whole->dtype, whole->shape, {}});
+      view->catalog.entries.push_back({dialects::mcore::SlotKey(kBucketSlots[s], view->catalog.entries[i].name, form), Slot::kParam, whole->dtype, whole->shape, {}});
       view->exprs.push_back(expr::Simplify(whole));
     }
     // A parameter without any was frozen.

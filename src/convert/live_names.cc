@@ -2,15 +2,14 @@
 #include "convert/live_names.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
+
+#include "dialects/mcore/bucket_keys.h"
 
 namespace crossdock::convert {
 namespace {
 
 constexpr std::string_view kOptimizer = "optimizer.";
-constexpr std::array kStates = {std::pair(std::string_view("param"), Slot::kMaster), std::pair(std::string_view("exp_avg"), Slot::kAdamMu),
-                                std::pair(std::string_view("exp_avg_sq"), Slot::kAdamNu)};
 
 /// "12:40" as {12, 40}.
 std::optional<std::pair<std::int64_t, std::int64_t>> ParseRange(std::string_view text) {
@@ -50,9 +49,7 @@ Result<StateName> ParseStateName(std::string_view name) {
   const std::size_t dot = rest.find('.');
   StateName out;
   out.state = rest.substr(0, dot);
-  const auto* known = std::ranges::find(kStates, out.state, [](const auto& one) { return one.first; });
-  if (dot == std::string_view::npos || known == kStates.end()) return refuse();
-  out.slot = known->second;
+  if (dot == std::string_view::npos || std::ranges::find(dialects::mcore::kBucketStates, out.state) == dialects::mcore::kBucketStates.end()) return refuse();
   out.parameter = rest.substr(dot + 1);
   if (out.parameter.ends_with(']')) {
     const std::size_t bracket = out.parameter.rfind('[');

@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "crossdock/result.h"
-#include "tensor/slot.h"
 
 namespace crossdock::convert {
 
@@ -22,8 +21,7 @@ namespace crossdock::convert {
 [[nodiscard]] std::optional<std::string> LiveName(std::string_view entry_name);
 
 struct StateName {
-  Slot slot = Slot::kMaster;             ///< "param" is the master copy
-  std::string_view state;                ///< "param", "exp_avg" or "exp_avg_sq"
+  std::string_view state;                ///< "param" (the master copy), "exp_avg" or "exp_avg_sq"
   std::string_view parameter;            ///< its name in the run
   std::optional<std::pair<std::int64_t, std::int64_t>> range;
 };

@@ -228,7 +228,7 @@ class RankExporter final : public Exporter {
 
   /// Megatron loads no state of an optimizer without its groups.
   [[nodiscard]] Status CheckCommonGiven(const std::string& common) const {
-    if (comm_->rank() != 0 || !common.empty() || options_.states.empty()) return OkStatus();
+    if (comm_->rank() != 0 || !common.empty() || !plan_->holds_states) return OkStatus();
     return MakeError(ErrorCode::kUsage, "an optimizer's state is saved with the common state that belongs to it, and none was handed over")
         .WithExpected("the bytes of common.pt, with the optimizer's parameter groups");
   }

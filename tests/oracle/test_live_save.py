@@ -148,6 +148,7 @@ RUNS = [
     ("qwen3", env.Layout(pp=2), False, torch.float32, "sync"),
     ("qwen3_moe", env.Layout(tp=2, dp=2, ep=2, etp=1), True, torch.bfloat16, "sync"),
     ("qwen3_moe", env.Layout(dp=2, ep=2), False, torch.bfloat16, "sync"),
+    ("qwen3_moe", env.Layout(dp=2, ep=2), True, torch.bfloat16, "snapshot"),
 ]
 
 

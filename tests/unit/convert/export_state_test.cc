@@ -18,7 +18,7 @@ Catalog StatelessRun() {
 }
 
 Result<RunStates> StatesOf(std::vector<std::string> a, std::vector<std::string> b, Catalog* run) {
-  return AddStates({std::move(a), std::move(b)}, {"mp_rank_00", "mp_rank_00"}, run);
+  return AddStates({std::move(a), std::move(b)}, {"mp_rank_00", "mp_rank_00"}, Twins(*run, {}), run);
 }
 
 TEST(ExportState, PartsBecomeChunksAndCopiesHolders) {
@@ -48,6 +48,42 @@ TEST(ExportState, WhatDoesNotFitTogetherIsRefusedByName) {
   }
 }
 
+/// Dense parameters are divided by ranks of several expert ranks, experts that no tensor rank divides by ranks of several tensor ranks.
+TEST(ExportState, RanksOfSeveralDirectoriesDivideOneState) {
+  const std::string expert = "decoder.layers.0.mlp.experts.local_experts.0.linear_fc1.weight";
+  const auto run_of = [&](const std::vector<std::string>& directories) {
+    Catalog run;
+    for (const std::string& dir : directories) {
+      for (const std::string& name : {std::string("x.weight"), expert}) run.entries.push_back({dir + "/model_optim_rng.pt#model/" + name, Slot::kParam, DType::kBF16, {3, 4}, {}});
+    }
+    run.SortEntries();
+    return run;
+  };
+  const auto entry = [](const Catalog& run, const std::string& dir, const std::string& name) { return run.Find(dir + "/model_optim_rng.pt#optimizer/param/model/" + name); };
+  LayoutOptions layout;
+  layout.ep = 2;
+  const std::vector<std::string> by_expert = {"mp_rank_00_000", "mp_rank_00_001"};
+  Catalog run = run_of(by_expert);
+  ASSERT_OK_AND_ASSIGN(const RunStates dense, AddStates({{"optimizer.param.x.weight[0:5]", "optimizer.param." + expert}, {"optimizer.param.x.weight[5:12]", "optimizer.param." + expert}},
+                                                        by_expert, Twins(run, layout), &run));
+  ASSERT_GE(entry(run, by_expert[0], "x.weight"), 0);
+  EXPECT_EQ(entry(run, by_expert[1], "x.weight"), -1);
+  EXPECT_EQ(dense.parts[1].at("optimizer.param.x.weight[5:12]"), (LivePart{entry(run, by_expert[0], "x.weight"), 1}));
+  EXPECT_EQ(dense.holders.at({entry(run, by_expert[1], expert), 0}), std::vector<int>{1});
+  layout.ep = 1;
+  layout.tp = 2;
+  layout.etp = 1;
+  const std::vector<std::string> by_tensor = {"mp_rank_00", "mp_rank_01"};
+  run = run_of(by_tensor);
+  const std::vector<std::vector<std::string>> halves = {{"optimizer.param." + expert + "[0:6]", "optimizer.param.x.weight"}, {"optimizer.param." + expert + "[6:12]", "optimizer.param.x.weight"}};
+  ASSERT_OK_AND_ASSIGN(const RunStates experts, AddStates(halves, by_tensor, Twins(run, layout), &run));
+  EXPECT_EQ(experts.parts[1].at(halves[1][0]), (LivePart{entry(run, by_tensor[0], expert), 1}));
+  EXPECT_EQ(experts.holders.at({entry(run, by_tensor[1], "x.weight"), 0}), std::vector<int>{1});
+  layout.etp = 2;  // then they are parts of an expert, and none is whole
+  run = run_of(by_tensor);
+  EXPECT_THAT(AddStates(halves, by_tensor, Twins(run, layout), &run), IsError(ErrorCode::kIncomplete, HasSubstr("no rank holds a part")));
+}
+
 /// As a stack of two layers that two places hold.
 TEST(ExportState, IsSeenAsItsParameterIs) {
   Catalog run;
@@ -56,14 +92,17 @@ TEST(ExportState, IsSeenAsItsParameterIs) {
   const std::vector<std::string> all = {"optimizer.param.x.weight", "optimizer.exp_avg.x.weight", "optimizer.exp_avg_sq.x.weight"};
   const auto see = [&](std::vector<std::vector<std::string>> names, dialects::mcore::OptimizerForm form) -> Result<dialects::mcore::GlobalView> {
     Catalog catalog = run;
-    CROSSDOCK_RETURN_IF_ERROR(AddStates(names, directories, &catalog));
+    LayoutOptions layout;
+    layout.pp = 2;
+    const Twins twins(catalog, layout);
+    CROSSDOCK_RETURN_IF_ERROR(AddStates(names, directories, twins, &catalog));
     const auto leaf = [&](const std::string& dir) { return expr::Leaf(catalog.Find(dir + "/model_optim_rng.pt#model/x.weight"), DType::kBF16, {3, 4}); };
     dialects::mcore::GlobalView view;
     view.identity = false;
     CROSSDOCK_ASSIGN_OR_RETURN(const expr::Expr stack, expr::Stack({leaf(directories[0]), leaf(directories[1])}, 0));
     view.catalog.entries.push_back({"decoder.layers.x.weight", Slot::kParam, DType::kBF16, stack->shape, {}});
     view.exprs.push_back(stack);
-    CROSSDOCK_RETURN_IF_ERROR(SeeStates(catalog, form, &view));
+    CROSSDOCK_RETURN_IF_ERROR(SeeStates(catalog, twins, form, &view));
     return view;
   };
   ASSERT_OK_AND_ASSIGN(const dialects::mcore::GlobalView view, see({all, all}, dialects::mcore::OptimizerForm::kPlain));

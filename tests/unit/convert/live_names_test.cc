@@ -20,11 +20,11 @@ TEST(LiveNames, AreThoseOfTheModules) {
 
 TEST(LiveNames, OfTheOptimizerSayParameterAndPart) {
   ASSERT_OK_AND_ASSIGN(const StateName whole, ParseStateName("optimizer.exp_avg_sq.model1.decoder.layers.0.mlp.linear_fc1.weight"));
-  EXPECT_EQ(whole.slot, Slot::kAdamNu);
+  EXPECT_EQ(whole.state, "exp_avg_sq");
   EXPECT_EQ(whole.parameter, "model1.decoder.layers.0.mlp.linear_fc1.weight");
   EXPECT_FALSE(whole.range);
   ASSERT_OK_AND_ASSIGN(const StateName part, ParseStateName("optimizer.param.x.weight3[16:48]"));
-  EXPECT_EQ(part.slot, Slot::kMaster);
+  EXPECT_EQ(part.state, "param");
   EXPECT_EQ(part.parameter, "x.weight3");
   EXPECT_EQ(part.range, std::pair(std::int64_t{16}, std::int64_t{48}));
   for (const char* wrong : {"optimizer.", "optimizer.exp_avg", "optimizer.exp_avg.", "optimizer.momentum_buffer.x", "x.weight", "optimizer.param.x[4:4]", "optimizer.param.x[4:]",

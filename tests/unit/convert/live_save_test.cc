@@ -18,6 +18,7 @@
 #include "family/bind.h"
 #include "family/detect.h"
 #include "formats/registry.h"
+#include "formats/torch_zip/torch_file.h"
 #include "kernels/cast.h"
 #include "result_matchers.h"
 
@@ -337,8 +338,10 @@ TEST_F(LiveSaveTest, RunsOfExpertsToo) {
 TEST_F(LiveSaveTest, IterationsOfTheRunHaveTheBytesOfTheOfflineTool) {
   ASSERT_THAT(Demo(dir_ + "/demo", {}), IsOk());
   ref_ = dir_ + "/demo/hf";
-  struct Case { LayoutOptions layout; int world; bool snapshot; };
-  for (const Case& one : std::vector<Case>{{Layout(1, 1), 1, false}, {Layout(2, 2), 4, true}, {Layout(2, 1), 6, false}}) {
+  struct Case { LayoutOptions layout; int world; bool snapshot; ErrorCode code; const char* told; };
+  for (const Case& one : std::vector<Case>{{Layout(1, 1), 1, false, ErrorCode::kIncomplete, "a part of its optimizer's state only"},
+                                           {Layout(2, 2), 4, true, ErrorCode::kUsage, "some ranks hold exp_avg_sq of a parameter and others do not"},
+                                           {Layout(2, 1), 6, false, ErrorCode::kIncomplete, "no rank holds a part of an optimizer's state"}}) {
     StartRunFrom(dir_ + "/demo/full-state", one.layout, one.world, {{"use_distributed_optimizer", "False"}});
     ConvertOptions offline;
     offline.source = tree_;
@@ -383,9 +386,34 @@ TEST_F(LiveSaveTest, IterationsOfTheRunHaveTheBytesOfTheOfflineTool) {
       ExportOptions options = options_of(rank);
       if (rank == 0) options.states.pop_back();
       ASSERT_OK_AND_ASSIGN(const auto exporter, Exporter::Make(options, comm));
-      EXPECT_THAT(exporter->Validate(), Not(IsOk()));
+      EXPECT_THAT(exporter->Validate(), IsError(one.code, HasSubstr(one.told)));
     });
   }
+}
+
+/// Whichever rank holds it: Megatron loads no state without the parameter groups.
+TEST_F(LiveSaveTest, StateIsSavedWithItsGroupsOnly) {
+  ASSERT_THAT(Demo(dir_ + "/demo", {}), IsOk());
+  ref_ = dir_ + "/demo/hf";
+  StartRunFrom(dir_ + "/demo/full-state", Layout(1, 2), 2, {{"use_distributed_optimizer", "False"}});
+  std::erase_if(ranks_[0].buffers, [](const LiveBuffer& buffer) { return convert::IsStateName(buffer.name); });
+  ranks_[0].states.clear();
+  const auto keep = [](const std::string& name) { return name.ends_with(".output_layer.weight") || name.ends_with(".final_layernorm.weight"); };
+  std::erase_if(ranks_[1].states, [&](const std::string& name) { return !keep(name); });
+  std::erase_if(ranks_[1].buffers, [&](const LiveBuffer& buffer) { return convert::IsStateName(buffer.name) && !keep(buffer.name); });
+  ASSERT_FALSE(ranks_[1].states.empty());
+  ASSERT_OK_AND_ASSIGN(const std::string bare, formats::torch_zip::WriteTorchFile(Value::MakeDict({{Value("iteration"), Value(std::int64_t{5})}}), "common"));
+  OnAllRanks([&](int rank, std::shared_ptr<Comm> comm) {
+    ExportOptions options = Options(rank);
+    options.to = "megatron";
+    options.dst = dir_ + "/online";
+    options.states = ranks_[static_cast<std::size_t>(rank)].states;
+    options.distributed_optimizer = true;
+    ASSERT_OK_AND_ASSIGN(const auto exporter, Exporter::Make(options, comm));
+    EXPECT_THAT(exporter->Save(5, ranks_[static_cast<std::size_t>(rank)].buffers), IsError(ErrorCode::kUsage, HasSubstr("none was handed over")));
+    EXPECT_THAT(exporter->Save(5, ranks_[static_cast<std::size_t>(rank)].buffers, {}, rank == 0 ? bare : ""), IsError(ErrorCode::kUsage, HasSubstr("no parameter groups")));
+  });
+  EXPECT_FALSE(fs::exists(dir_ + "/online/latest_checkpointed_iteration.txt"));
 }
 
 /// Weights alone, of any kind of model; without a common state of the trainer's it is the one that a conversion makes.
