@@ -216,7 +216,7 @@ def checkpointer(model, optimizer, root, reference, *, comm=None, **options):
     kind, state = optimizer_tensors(model, optimizer)
     layout, place, comm, options = _of_model(model, comm, options)
     if getattr(config, "num_moe_experts", None):
-        options["run_args"] = {"moe_layer_freq": config.moe_layer_freq, **options["run_args"]}   # a list numbers the layers
+        options["run_args"] = {"moe_layer_freq": config.moe_layer_freq, **(options["run_args"] or {})}   # a list numbers the layers
     return Checkpointer(root, reference, layout, place, optimizer=kind, states=state, comm=comm, **options)
 
 

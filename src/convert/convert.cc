@@ -75,6 +75,10 @@ Result<Prepared> Prepare(io::Storage& storage, const ConvertOptions& options, co
   Phase(hooks, "reading metadata");
   CROSSDOCK_ASSIGN_OR_RETURN(const formats::Kind to, ParseTargetKind(options.to));
   const SourceRequest request = RequestOf(options);
+  if (request.lora_base && options.resume) {
+    return MakeError(ErrorCode::kUsage, "a run that merges adapters of LoRA is not resumed: what it had written does not say by which alpha and which adapters")
+        .WithHint("start over without --resume");
+  }
   Prepared out;
   CROSSDOCK_ASSIGN_OR_RETURN(out.source, OpenSource(storage, request));
   const Status hub = ReadSourceHub(request, &out.source);

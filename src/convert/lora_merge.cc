@@ -339,9 +339,19 @@ Status MergeLora(io::Storage& storage, const SourceRequest& request, Source* sou
     parts.of.push_back(weights.entry_of[i]);
   }
   std::vector<std::string> missing;
+  std::vector<std::string> beside;
   for (std::size_t i = 0; i < adapters.catalog.entries.size(); ++i) {
     const Entry& a = adapters.catalog.entries[i];
-    if (!IsOfModel(a.name) || !a.name.ends_with(kFirst)) continue;
+    if (!IsOfModel(a.name)) continue;
+    if (a.name.ends_with(kSecond)) {
+      const std::string first = a.name.substr(0, a.name.size() - kSecond.size()) + std::string(kFirst);
+      if (adapters.catalog.Find(first) < 0) missing.push_back(first);
+      continue;
+    }
+    if (!a.name.ends_with(kFirst)) {
+      beside.push_back(a.name);
+      continue;
+    }
     const std::string kernel = a.name.substr(0, a.name.size() - kFirst.size());
     const std::int32_t at = made.Find(kernel);
     const std::int32_t second = adapters.catalog.Find(kernel + std::string(kSecond));
@@ -366,13 +376,16 @@ Status MergeLora(io::Storage& storage, const SourceRequest& request, Source* sou
   if (parts.pairs.empty()) {
     return MakeError(ErrorCode::kUsage, "`--lora-base` is given, but the source holds no adapters of LoRA").WithPath(source->found.path).WithExpected("arrays `..._lora_a` and `..._lora_b`");
   }
+  if (!beside.empty()) {
+    made.notices.push_back(fmt::format("ATTENTION: of the adapters' step the adapters alone are taken; {} other arrays of the model, which may have been trained too, are not, and the base's stand: {}", beside.size(), SomeNames(beside)));
+  }
   Value scalars = Value::MakeDict();
   const auto counted = adapters.catalog.objects.find("scalars");
   if (const Value* step = counted == adapters.catalog.objects.end() ? nullptr : counted->second.Find("step")) scalars.Set("step", *step);
   made.objects["scalars"] = std::move(scalars);
   const auto metadata = adapters.catalog.objects.find("custom_metadata");
   made.objects["custom_metadata"] = metadata == adapters.catalog.objects.end() ? Value::MakeDict() : dialects::maxtext::WordsOfStep(metadata->second);
-  made.notices.push_back(fmt::format("adapters of LoRA are merged into {} kernels: W + {} / rank a b, rounded to the weights' dtypes; the way back does not give the base's again", parts.pairs.size(), parts.alpha));
+  made.notices.push_back(fmt::format("adapters of LoRA in {} are merged into {} kernels: W + {} / rank a b, rounded to the weights' dtypes; the way back does not give the base's again", Printable(source->found.path), parts.pairs.size(), parts.alpha));
   made.notices.emplace_back("the optimizer's state is left out: the adapters' belongs to them, the base's is of before");
   source->also_read = source->found.path;
   source->found = base;

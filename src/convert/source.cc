@@ -224,6 +224,7 @@ Result<Template> ReadTemplate(io::Storage& storage, const std::string& path) {
   std::string config_path = io::JoinPath(out.dir, "config.json");
   if (info.kind == io::FileKind::kFile) {  // --hf-config names the file itself
     config_path = out.dir;
+    out.file_alone = true;
     out.dir = io::ParentPath(out.dir);
   }
   if (!io::Exists(storage, config_path)) {

@@ -24,6 +24,7 @@ namespace crossdock::convert {
 /// What --hf-template names: configuration, order of tensors and side files; weights need not be there.
 struct Template {
   std::string dir;
+  bool file_alone = false;                               ///< config.json was named, and the directory is where it happens to lie
   std::optional<family::ModelConfig> config;
   std::vector<std::string> order;
   std::map<std::string, Shape> shapes;                   ///< of the weights, where ReadShapes was asked for them

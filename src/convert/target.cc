@@ -437,7 +437,7 @@ namespace {
 Status CheckTemplateApart(const Source& source, const std::string& target_root, const std::string& to) {
   if (!source.reference) return OkStatus();
   const std::string reference = Canonical(source.reference->dir);
-  if (!Inside(to, reference) && !Inside(reference, to)) return OkStatus();
+  if ((source.reference->file_alone || !Inside(to, reference)) && !Inside(reference, to)) return OkStatus();
   return MakeError(ErrorCode::kUsage, "template and target must lie apart: nothing is ever written into a template")
       .WithPath(target_root)
       .WithFound(fmt::format("the template at `{}`", Printable(reference, 4096)))
@@ -511,9 +511,9 @@ namespace {
 
 /// What concerns files alone: a run in memory is arranged as a legacy tree, and has none.
 Status CheckFiles(Kind to, const ConvertOptions& options) {
-  if (options.max_shard_bytes != ConvertOptions().max_shard_bytes && (WritesMegatron(to) || to == Kind::kMaxText || to == Kind::kDcp)) {
+  if (options.max_shard_bytes != ConvertOptions().max_shard_bytes && (WritesMegatron(to) || formats::IsOrbax(to))) {
     return MakeError(ErrorCode::kUsage, fmt::format("`--max-shard-size` means nothing for a target of format `{}`", formats::KindName(to)))
-        .WithHint("leave it out: it divides the safetensors files of `--to hf` and `--to full-state`");
+        .WithHint("leave it out: it divides the files of `--to hf`, `--to full-state` and `--to dcp`");
   }
   if (to != Kind::kMegatronLegacy || !options.consumer.starts_with(dialects::mcore::kBridgeConsumer)) return OkStatus();
   return MakeError(ErrorCode::kUsage, "Megatron-Bridge reads no checkpoint in the legacy form").WithFound(fmt::format("`--for {}`", Printable(options.consumer))).WithHint("write `--to megatron`");

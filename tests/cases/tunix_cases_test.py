@@ -73,6 +73,12 @@ class Tunix(Case):
         self.refused("no", "convert", rl, "no", "--to", "maxtext", "--tunix-template", rl, says=["--tunix-template", "--to tunix"], expect=2)
         self.refused("no", "convert", rl, "no", "--to", "tunix", "--for", "maxtext", says=["--for", "--tunix-template"], expect=2)
 
+    def test_b89_a_merge_of_adapters_is_not_resumed(self):
+        lora, base = GOLDEN / "checkpoints/lora", GOLDEN / "checkpoints/sft"
+        words = ["convert", lora, "merged", "--to", "maxtext", "--lora-base", base, "--set", "lora_alpha=4"]
+        self.refused("merged", *words, "--resume", says=["alpha", "without --resume"], expect=2)
+        self.assertIn(str(lora), self.text(*words))
+
 
 if __name__ == "__main__":
     main()

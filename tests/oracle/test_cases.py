@@ -255,7 +255,8 @@ def as_bridge_saves(root, step):
     common = torch.load(path, weights_only=False)
     args = vars(common.pop("args"))
     torch.save(common, path)
-    model = {key: value for key, value in args.items() if type(value) in (int, float, str, bool) and key not in ("swiglu", "untie_embeddings_and_output_weights", "max_position_embeddings")}
+    model = {key: value for key, value in args.items() if type(value) in (int, float, str, bool) and key not in
+             ("swiglu", "untie_embeddings_and_output_weights", "max_position_embeddings", "consumed_train_samples", "skipped_train_samples", "consumed_valid_samples")}
     model |= {"_target_": "megatron.bridge.models.qwen.qwen3_provider.Qwen3ModelProvider", "gated_linear_unit": True,
               "share_embeddings_and_output_weights": not args["untie_embeddings_and_output_weights"]}
     (root / step.name / "run_config.yaml").write_text(yaml.safe_dump({"model": model}))

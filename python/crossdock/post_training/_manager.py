@@ -162,6 +162,8 @@ class MaxTextLayoutCheckpointManager:
             if hasattr(writer, "close"):
                 writer.close()
             trainer.checkpoint_manager = self
+            if self._orbax is not None:
+                self._orbax.reload()   # what the other one's writer had still under way
         newest = self.latest_step()
         if newest is None or newest <= trainer.train_steps:
             return self

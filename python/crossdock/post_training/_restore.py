@@ -71,10 +71,10 @@ def restore(orbax, step, said, constants, model, optimizer, only_lora):
     for name, leaf in wanted.dropped.items() if keeps_state else ():
         if name in dropped and dropped[name].shape == tuple(leaf.value.shape):
             chosen[leaf] = dropped[name]
+        elif name.split(".")[-1] == "mini_step" or ".acc_grads." in name:
+            values[leaf] = leaf.value * 0   # gathered gradients are not kept: the update begins anew, whatever was counted of it
         elif (made := _recorded(constants, name, leaf.value)) is not None:
             values[leaf] = made
-        elif name.split(".")[-1] == "mini_step" or ".acc_grads." in name:
-            values[leaf] = leaf.value * 0
         elif counter is not None and not leaf.value.shape and name.split(".")[-1] in ("count", "gradient_step", "step"):
             chosen[leaf] = counter
     for leaf, found in chosen.items():

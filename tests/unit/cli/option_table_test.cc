@@ -50,7 +50,7 @@ std::string Said(const ConvertOptions& o) {
   out += fmt::format("{}|{}|{}|{}|{} {}|{}|", o.consumer, number(o.iteration), o.release, o.params_from, number(o.vocab_divisor), number(o.padded_vocab),
                      o.receipt.value_or("-"));
   out += fmt::format("{}|{}|{}|{}|{} {} {} {} {}", o.emit_manifest.value_or("-"), o.manifest_only, o.tokenizer.value_or("-"), o.allow, l.ep, l.etp, l.encoder_tp, o.mtp, o.experts);
-  out += fmt::format("|{} {} {} {} {} {} {}", number(o.scan_layers), number(o.scan_axis), o.opt_type.value_or("-"), o.zstd_level.value_or(-1), o.muon_momentum, o.no_commit_marker, o.lora_base.value_or("-"));
+  out += fmt::format("|{} {} {} {} {} {} {} {}", number(o.scan_layers), number(o.scan_axis), o.opt_type.value_or("-"), o.zstd_level.value_or(-1), o.muon_momentum, o.no_commit_marker, o.lora_base.value_or("-"), o.tunix_template.value_or("-"));
   const Fp8Request& f = o.fp8;
   out += fmt::format("|{} {} {} {} {} {} {} {} {}", f.strategy.value_or("-"), f.block.value_or(std::pair<std::int64_t, std::int64_t>()), f.scale_format.value_or("-"),
                      f.format.value_or("-"), f.arithmetic.value_or("-"), f.device.value_or("-"), f.skip, f.only, number(f.check_tp));
