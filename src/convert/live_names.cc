@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/digits.h"
 #include "dialects/mcore/bucket_keys.h"
 
 namespace crossdock::convert {
@@ -32,7 +33,7 @@ std::optional<std::string> LiveName(std::string_view entry_name) {
   const std::size_t slash = path.find('/');
   if (slash == std::string_view::npos || !path.starts_with(kModel)) return std::nullopt;
   const std::string_view number = path.substr(kModel.size(), slash - kModel.size());
-  if (!std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; })) return std::nullopt;
+  if (!number.empty() && !OnlyDigits(number)) return std::nullopt;
   const std::string name(path.substr(slash + 1));
   return number.empty() ? name : std::string(path.substr(0, slash)) + "." + name;
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <unordered_map>
 
+#include "base/digits.h"
 #include "convert/kinds.h"
 #include "dialects/hf/dcp_keys.h"
 #include "dialects/mcore/keys.h"
@@ -72,7 +73,7 @@ std::pair<std::size_t, std::size_t> NumberPart(std::string_view name) {
   while (at < name.size()) {
     const std::size_t end = std::min(name.find('.', at), name.size());
     const std::string_view part = name.substr(at, end - at);
-    const bool digits = !part.empty() && part.size() < 9 && std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
+    const bool digits = part.size() < 9 && OnlyDigits(part);
     if (digits) return {at, end};
     at = end + 1;
   }

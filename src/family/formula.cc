@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/checked_math.h"
+#include "base/digits.h"
 #include "fmt/format.h"
 
 namespace crossdock::family {
@@ -21,7 +22,6 @@ Error BadFormula(std::string_view text, std::string what) {
 }
 
 bool IsNameStart(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 class Parser {
  public:

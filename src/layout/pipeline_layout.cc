@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/digits.h"
 #include "fmt/format.h"
 
 namespace crossdock::layout {
@@ -11,8 +12,6 @@ namespace {
 
 /// No model comes near; a few characters could otherwise ask for all memory.
 constexpr std::size_t kMaxLength = std::size_t{1} << 20U;
-
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 Error Refuse(std::string_view text, std::string found) {
   return MakeError(ErrorCode::kUsage, fmt::format("the pipeline layout `{}` cannot be read", Printable(std::string(text))))

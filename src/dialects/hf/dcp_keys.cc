@@ -40,10 +40,6 @@ std::string WithoutWrappers(std::string_view key) {
   return out;
 }
 
-bool IsNumber(std::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
-}
-
 NameIndex::NameIndex(const std::vector<std::string>& hub_names) {
   for (const std::string& name : hub_names) {
     full_.emplace(name, name);

@@ -56,6 +56,4 @@ struct GroupKey {
 };
 [[nodiscard]] std::optional<GroupKey> ParseGroupKey(std::string_view key);
 
-[[nodiscard]] bool IsNumber(std::string_view text);
-
 }  // namespace crossdock::dialects::hf

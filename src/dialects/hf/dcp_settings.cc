@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 
+#include "base/digits.h"
 #include "dialects/hf/muon_group.h"
 
 namespace crossdock::dialects::hf {
@@ -246,7 +247,7 @@ ValueList ReadParamGroups(const Catalog& source, const NameIndex& names) {
   ForEachObject(source, [&](const std::string& key, const Value& value) {
     const auto parsed = ParseGroupKey(key);
     if (!parsed) return;
-    const bool number = IsNumber(parsed->group) && parsed->group.size() < 10;
+    const bool number = OnlyDigits(parsed->group) && parsed->group.size() < 10;
     Value& group = number ? numbered.try_emplace(std::stoll(parsed->group), Value::MakeDict()).first->second
                           : flattened.try_emplace(parsed->group, Value::MakeDict()).first->second;
     if (value.as_opaque() != nullptr || value.as_tensor() != nullptr) return;

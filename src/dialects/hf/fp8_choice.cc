@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dialects/hf/fp8_choice.h"
+#include "base/digits.h"
 
 #include <fnmatch.h>
 
@@ -56,10 +57,6 @@ bool AnyPart(std::string_view name, const F& test) {
   }
 }
 
-bool IsDigits(std::string_view part) {
-  return !part.empty() && std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
-}
-
 }  // namespace
 
 std::string_view ModuleOf(std::string_view name) {
@@ -92,7 +89,7 @@ std::string JoinedAs(std::string_view name) {
   const std::size_t experts = name.find(kOfExperts);
   if (experts != std::string_view::npos) {
     const std::string_view rest = name.substr(experts + kOfExperts.size());
-    if (IsDigits(rest.substr(0, rest.find('.')))) return std::string(name.substr(0, experts + kOfExperts.size() - 1));
+    if (OnlyDigits(rest.substr(0, rest.find('.')))) return std::string(name.substr(0, experts + kOfExperts.size() - 1));
   }
   const std::string_view module = ModuleOf(name);
   const std::string_view part = LastPart(module);

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 
+#include "base/digits.h"
 #include "dialects/hf/fp8_choice.h"
 
 namespace crossdock::dialects::hf {
@@ -25,7 +26,7 @@ std::string Alike(const Entry& entry) {
   while (!rest.empty()) {
     const std::size_t dot = std::min(rest.find('.'), rest.size());
     const std::string_view part = rest.substr(0, dot);
-    const bool number = !part.empty() && std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
+    const bool number = OnlyDigits(part);
     out += number ? "*" : part;
     if (dot < rest.size()) out += '.';
     rest.remove_prefix(std::min(dot + 1, rest.size()));

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "dialects/hf/claim.h"
+#include "base/digits.h"
 #include "dialects/hf/dcp_keys.h"
 #include "dialects/hf/dcp_settings.h"
 #include "dialects/hf/full_state.h"
@@ -97,7 +98,7 @@ class View {
 
   std::string NewName(const Entry& entry, const NameIndex& names) {
     if (const auto state = ParseStateKey(entry.name); state && state->kind != StateKind::kStep && !(sgd_ && state->kind == StateKind::kMomentum)) {
-      if (IsNumber(state->name)) ++by_number_;
+      if (OnlyDigits(state->name)) ++by_number_;
       if (const auto found = names.Find(state->name, true)) {
         ++states_;
         state_prefix_ = state->prefix;
@@ -116,7 +117,7 @@ class View {
   std::string_view ReasonToLeave(const Entry& entry, const NameIndex& names) const {
     const auto state = ParseStateKey(entry.name);
     if (no_optim_ && (state || names.IsStateOfParameter(entry.name))) return "left behind by --no-optim";
-    if (state && IsNumber(state->name)) return "optimizer state by number: which parameter it belongs to is not stored";
+    if (state && OnlyDigits(state->name)) return "optimizer state by number: which parameter it belongs to is not stored";
     const bool below_model = entry.name.starts_with(prefix_) && !prefix_.empty();
     if (!below_model && (!IsFloating(entry.dtype) || entry.shape.empty())) return "neither weight nor optimizer state (random state, counters)";
     return {};

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/digits.h"
 
 namespace crossdock::dialects::maxtext {
 namespace {
@@ -15,10 +16,6 @@ std::string_view TakePart(std::string_view& rest) {
   const std::string_view part = rest.substr(0, end);
   rest.remove_prefix(std::min(end + 1, rest.size()));
   return part;
-}
-
-bool IsNumber(std::string_view part) {
-  return !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
 bool IsRandom(std::string_view name) {
@@ -35,7 +32,7 @@ TreeKey ParseState(std::string_view rest) {
   bool outermost = true;
   while (!rest.empty()) {
     const std::string_view part = TakePart(rest);
-    if (IsNumber(part)) {
+    if (OnlyDigits(part)) {
       level = part;
     } else if (part == "inner_states") {
       key.muon = TakePart(rest) == "muon";

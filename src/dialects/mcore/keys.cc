@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dialects/mcore/keys.h"
+#include "base/digits.h"
 
 #include <charconv>
 #include <span>
@@ -8,12 +9,11 @@
 namespace crossdock::dialects::mcore {
 namespace {
 
-
 std::string_view StripChained(std::string_view key) {
   constexpr std::string_view kChained = "chained_";
   if (!key.starts_with(kChained)) return key;
   std::size_t at = kChained.size();
-  while (at < key.size() && key[at] >= '0' && key[at] <= '9') ++at;
+  while (at < key.size() && IsDigit(key[at])) ++at;
   if (at == kChained.size() || at >= key.size() || key[at] != '.') return key;
   return key.substr(at + 1);
 }
@@ -94,7 +94,7 @@ std::string WithOwnLatentNorms(std::string_view name) {
 bool HasExpertNumber(std::string_view model_key) {
   constexpr std::string_view kExperts = ".experts.experts.";
   const std::size_t at = model_key.find(kExperts);
-  return at != std::string_view::npos && at + kExperts.size() < model_key.size() && model_key[at + kExperts.size()] >= '0' && model_key[at + kExperts.size()] <= '9';
+  return at != std::string_view::npos && at + kExperts.size() < model_key.size() && IsDigit(model_key[at + kExperts.size()]);
 }
 
 std::vector<std::string> OtherSpellings(std::string_view name) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dialects/tunix/levels.h"
+#include "base/digits.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -58,7 +59,7 @@ bool IsText(const Value& key, std::string_view text) { return key.as_string() !=
 /// Digits, or an index.
 bool IsIndexKey(const Value& key) {
   if (key.as_int() != nullptr) return true;
-  return key.as_string() != nullptr && !key.as_string()->empty() && key.as_string()->find_first_not_of("0123456789") == std::string::npos;
+  return key.as_string() != nullptr && OnlyDigits(*key.as_string());
 }
 
 std::string KeyWord(const Value& key) { return key.as_int() != nullptr ? std::to_string(*key.as_int()) : *key.as_string(); }
@@ -226,7 +227,7 @@ std::string Describe(const Levels& levels) {
     } else if (key == "inner_opt_state") {
       words.emplace_back("MultiSteps");
     } else {
-      words.push_back(key.find_first_not_of("0123456789") == std::string::npos ? "chain " + key : "a wrapper");
+      words.push_back(OnlyDigits(key) ? "chain " + key : "a wrapper");
     }
     name += "." + key;
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dialects/tunix/optimizer_levels.h"
+#include "base/digits.h"
 
 #include <fmt/format.h>
 
@@ -15,10 +16,8 @@ using maxtext::OptimizerKind;
 constexpr std::string_view kOptState = "opt_state";
 constexpr std::array<std::string_view, 2> kInner = {"inner_state", "inner_opt_state"};
 
-bool IsNumber(std::string_view key) { return !key.empty() && key.find_first_not_of("0123456789") == std::string_view::npos; }
-
 bool IsChain(const LeafNode& node) {
-  return !node.leaf && !node.children.empty() && std::all_of(node.children.begin(), node.children.end(), [](const auto& child) { return IsNumber(child.first); });
+  return !node.leaf && !node.children.empty() && std::all_of(node.children.begin(), node.children.end(), [](const auto& child) { return OnlyDigits(child.first); });
 }
 
 bool IsAdam(const LeafNode& node) { return node.Below("mu") != nullptr && node.Below("nu") != nullptr; }

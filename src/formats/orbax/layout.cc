@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/orbax/layout.h"
+#include "base/digits.h"
 
 #include <algorithm>
 #include <array>
@@ -19,7 +20,7 @@ std::optional<std::int64_t> StepOf(const std::string& path) {
   const std::string name = io::BaseName(path);
   const std::size_t from = name.rfind('_');
   const std::string digits = from == std::string::npos ? name : name.substr(from + 1);
-  if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
+  if (!OnlyDigits(digits)) return std::nullopt;
   std::int64_t step = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
   return error == std::errc{} ? std::optional(step) : std::nullopt;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/digits.h"
 #include "formats/safetensors/json_scan.h"
 #include "io/storage.h"
 
@@ -179,8 +180,6 @@ std::string PythonString(std::string_view text) {
   }
   return out + "\"";
 }
-
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 }  // namespace
 

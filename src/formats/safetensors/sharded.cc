@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "base/checked_math.h"
+#include "base/digits.h"
 #include "formats/placed_reader.h"
 #include "formats/safetensors/directory.h"
 #include "formats/safetensors/header.h"
@@ -21,7 +22,7 @@ constexpr std::string_view kSharding = "DCP_SHARDING_INFO";
 /// Five digits at `at`.
 bool FiveDigits(std::string_view name, std::size_t at) {
   const std::string_view digits = name.substr(std::min(at, name.size()), 5);
-  return digits.size() == 5 && std::ranges::all_of(digits, [](char c) { return c >= '0' && c <= '9'; });
+  return digits.size() == 5 && OnlyDigits(digits);
 }
 
 class Joiner {
