@@ -15,31 +15,14 @@
 #include "dialects/mcore/legacy_names.h"
 #include "dialects/mcore/legacy_optimizer.h"
 #include "dialects/mcore/legacy_ranks.h"
+#include "dialects/mcore/legacy_parts.h"
 #include "dialects/mcore/legacy_sections.h"
 #include "dialects/mcore/legacy_shards.h"
 #include "fmt/format.h"
 #include "layout/bucket_layout.h"
-#include "layout/pipeline_layout.h"
-#include "layout/stage_map.h"
 
 namespace crossdock::dialects::mcore {
 namespace {
-
-
-/// Entry indices of one model key: the parameter and its optimizer states, -1 = absent.
-struct Source {
-  std::int32_t param = -1;
-  std::array<std::int32_t, kBucketSlots.size()> states = {-1, -1, -1};
-  std::int32_t momentum = -1;   ///< Muon's, instead of the last two
-};
-
-/// A parameter of one chunk of one rank.
-struct LocalParameter {
-  std::string name;             ///< of the module
-  const Source* source = nullptr;
-  LegacyPart part;              ///< of the source; experts as this rank counts them
-  std::int64_t experts = 0;     ///< how many of them a rank has; 0: no expert's
-};
 
 /// The ranks of a stage that share a directory.
 struct RankPlace {
@@ -57,18 +40,13 @@ class Converter {
   Result<TargetState> Run() {
     CROSSDOCK_RETURN_IF_ERROR(ReadCommon());
     CROSSDOCK_RETURN_IF_ERROR(FuseSections(&global_));
-    CROSSDOCK_RETURN_IF_ERROR(SortEntries());
-    CROSSDOCK_ASSIGN_OR_RETURN(stages_, layout::MakeStageMap(layout_, layers_));
-    if (!layout_.pipeline_layout.empty()) {
-      CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<std::string> cells, layout::ParsePipelineLayout(layout_.pipeline_layout));
-      CROSSDOCK_ASSIGN_OR_RETURN(const layout::MtpCell placed, layout::FindMtp(cells, layout_.pp));
-      mtp_stage_ = placed.stage;
-    }
+    CROSSDOCK_ASSIGN_OR_RETURN(parts_, LegacyParts::Make(global_.catalog.entries, layout_, args_, layers_, !only_));
+    if (parts_->has_experts()) CROSSDOCK_RETURN_IF_ERROR(CheckExperts());
     out_.catalog.format = "mp_rank";
     out_.catalog.step = global_.catalog.step;
     for (int stage = 0; stage < layout_.pp; ++stage) {
       if (only_ && only_->stage != stage) continue;
-      CROSSDOCK_ASSIGN_OR_RETURN(const auto chunks, ChunksOfStage(stage));
+      CROSSDOCK_ASSIGN_OR_RETURN(const auto chunks, parts_->OfStage(stage));
       for (const RankPlace& place : Places()) CROSSDOCK_RETURN_IF_ERROR(AddRank(stage, place, chunks));
     }
     Finish();
@@ -94,33 +72,6 @@ class Converter {
     return OkStatus();
   }
 
-  Status SortEntries() {
-    for (std::size_t i = 0; i < global_.catalog.entries.size(); ++i) {
-      const Entry& entry = global_.catalog.entries[i];
-      const TensorKey key = ParseTensorKey(entry.name);
-      const auto index = static_cast<std::int32_t>(i);
-      const auto state = std::ranges::find(kBucketSlots, key.slot.value_or(Slot::kParam));
-      if (key.kind == TensorKey::Kind::kModel) {
-        sources_[key.model_key].param = index;
-      } else if (key.kind == TensorKey::Kind::kState && key.slot == Slot::kMuonMu) {
-        sources_[key.model_key].momentum = index;
-      } else if (key.kind == TensorKey::Kind::kState && state != kBucketSlots.end()) {
-        sources_[key.model_key].states[static_cast<std::size_t>(state - kBucketSlots.begin())] = index;
-      } else {
-        return MakeError(ErrorCode::kUnsupported, "the legacy form has no place for this optimizer state").WithTensor(entry.name)
-            .WithHint("write `--to megatron`, or leave the state behind with --no-optim");
-      }
-    }
-    for (const auto& [key, source] : sources_) {
-      if (!only_ && (IsVision(key) || WithinLanguageModel(key) != key)) {
-        return MakeError(ErrorCode::kUnsupported, "this version writes no legacy form of a model with a vision tower").WithTensor(key).WithHint("write `--to megatron`");
-      }
-      CROSSDOCK_RETURN_IF_ERROR(CheckSource(key, source));
-      has_experts_ = has_experts_ || IsOfExperts(key);
-    }
-    return has_experts_ ? CheckExperts() : OkStatus();
-  }
-
   Status CheckExperts() {
     if (layout_.tp % layout_.expert_tp() != 0 && !only_) {
       return MakeError(ErrorCode::kUnsupported, "the directories of a legacy checkpoint do not tell the tensor-parallel ranks of an expert apart")
@@ -130,21 +81,6 @@ class Converter {
     }
     args_.Set("moe_grouped_gemm", Value(GroupsExperts(args_)));
     return OkStatus();
-  }
-
-  Status CheckSource(const std::string& key, const Source& source) {
-    if (source.param < 0) {
-      return MakeError(ErrorCode::kIncomplete, "optimizer state without its parameter").WithTensor(key);
-    }
-    const bool master = source.states[0] >= 0;
-    const bool adam = source.states[1] >= 0 && source.states[2] >= 0;
-    const bool none = source.states[1] < 0 && source.states[2] < 0;
-    with_optimizer_ = with_optimizer_ || master || source.momentum >= 0;
-    with_muon_ = with_muon_ || source.momentum >= 0;
-    if (source.momentum >= 0 ? master && none : adam ? master : none && !master) return OkStatus();
-    return MakeError(ErrorCode::kIncomplete, "a parameter has a part of its optimizer state only").WithTensor(key)
-        .WithExpected("master weights and both moments, or master weights and Muon's momentum")
-        .WithHint("--no-optim leaves all state behind");
   }
 
   /// The directories of a stage; ranks count as Megatron counts them (parallel_state.py: tensor ranks first).
@@ -161,107 +97,15 @@ class Converter {
 
   [[nodiscard]] const Entry& EntryAt(std::int32_t index) const { return global_.catalog.entries[static_cast<std::size_t>(index)]; }
 
-  // ---- the parts of a stage ----
-
-  struct ModelChunk {
-    std::vector<LocalParameter> parameters;   ///< in order of registration
-    bool head = false;
-  };
-
-  Result<std::vector<ModelChunk>> ChunksOfStage(int stage) const {
-    std::vector<ModelChunk> out;
-    for (int index = 0; index < stages_.vpp; ++index) {
-      const layout::StageMap::ModelChunk& part = stages_.At(stage, index);
-      ModelChunk chunk;
-      chunk.head = part.head;
-      std::map<std::string, LocalParameter> byname;
-      std::vector<std::string> names;
-      const auto add = [&](LocalParameter parameter) {
-        names.push_back(parameter.name);
-        byname.emplace(parameter.name, std::move(parameter));
-      };
-      const bool predicts = PredictsTokens() && (mtp_stage_ < 0 ? part.head : mtp_stage_ == stage && index + 1 == stages_.vpp);
-      for (const auto& [key, source] : sources_) {
-        if (IsVision(key)) {
-          if (part.embedding) AddTower(key, source, add);
-        } else if (HasLayerAxis(key)) {
-          for (std::int64_t i = 0; i < part.count; ++i) {
-            CROSSDOCK_RETURN_IF_ERROR(AddLayers({ModuleName(key, i, spec_), &source, {part.first + i, -1}, 0}, add));
-          }
-        } else if (const std::optional<std::int64_t> layer = LayerNumber(key)) {
-          if (*layer < part.first || *layer >= part.first + part.count) continue;
-          CROSSDOCK_RETURN_IF_ERROR(AddLayers({ModuleName(key, *layer - part.first, spec_), &source, {}, 0}, add));
-        } else if (key.starts_with(kMtpPrefix)) {
-          if (predicts) CROSSDOCK_RETURN_IF_ERROR(AddLayers({MtpModuleName(key, spec_), &source, {}, 0}, add));
-        } else if (WithinLanguageModel(key).starts_with("embedding.") ? part.embedding || predicts : part.head) {
-          add({key, &source, {}, 0});
-        }
-      }
-      // The head of a tied model is the embedding; where another chunk holds that, it has a copy.
-      for (const char* prefix : {"", "language_model.", "foundation_model."}) {
-        const std::string head = prefix + std::string(kHeadKey);
-        const auto embedding = sources_.find(prefix + std::string(kEmbeddingKey));
-        if (tied_ && part.head && !part.embedding && embedding != sources_.end() && !sources_.contains(head)) add({head, &embedding->second, {}, 0});
-      }
-      if (!only_) {  // tensors in memory have no order
-        Result<std::vector<std::string>> ordered = InRegistrationOrder(std::move(names), spec_);
-        if (!ordered) return std::move(std::move(ordered).error()).WithHint("`--to megatron` holds tensors of every name");
-        names = *std::move(ordered);
-      }
-      for (const std::string& name : names) chunk.parameters.push_back(byname.at(name));
-      out.push_back(std::move(chunk));
-    }
-    return out;
-  }
-
-  /// A tower stands whole on the first stage.
-  template <typename Add>
-  void AddTower(const std::string& key, const Source& source, const Add& add) const {
-    const std::int64_t blocks = IsStackOfTower(key) && !EntryAt(source.param).shape.empty() ? EntryAt(source.param).shape[0] : 0;
-    for (std::int64_t block = 0; block < blocks; ++block) add({TowerModuleName(key, block), &source, {block, -1}, 0});
-    if (blocks == 0) add({key, &source, {}, 0});
-  }
-
   /// The rank that holds this one's part: a tower's parts go to the decoder's ranks in turn; what repeats the embedding is cut as that is.
   [[nodiscard]] int TensorRankOf(const std::string& key) const {
     const bool tower = IsVision(key) && !key.starts_with("encoder_model.text_encoder.");
     return tower ? rank_.tensor % layout_.tower_tp() : rank_.tensor;
   }
 
-  /// Layers of multi-token prediction stand with the head, or where the layout string has them, and have the embedding beside them.
-  [[nodiscard]] bool PredictsTokens() const {
-    const auto first = sources_.lower_bound(std::string(kMtpPrefix));
-    return first != sources_.end() && first->first.starts_with(kMtpPrefix);
-  }
-
-  /// A layer's parameter, or those of a rank's experts that it stands for.
-  template <typename Add>
-  Status AddLayers(LocalParameter parameter, const Add& add) const {
-    if (!IsOfExperts(parameter.name)) {
-      add(std::move(parameter));
-      return OkStatus();
-    }
-    const Entry& entry = EntryAt(parameter.source->param);
-    const std::size_t axis = parameter.part.layer >= 0 ? 1 : 0;
-    const std::int64_t experts = entry.shape.size() > axis ? entry.shape[axis] : 0;
-    if (experts < 1 || experts % layout_.ep != 0) {
-      return MakeError(ErrorCode::kUnsupported, "the experts do not divide among the expert-parallel ranks").WithTensor(entry.name)
-          .WithExpected(fmt::format("a multiple of --ep {} on axis {}", layout_.ep, axis))
-          .WithFound(ToString(entry.shape));
-    }
-    const std::string name = parameter.name;
-    parameter.experts = experts / layout_.ep;
-    for (std::int64_t e = 0; e < parameter.experts; ++e) {
-      parameter.name = ExpertName(name, e, GroupsExperts(args_));
-      parameter.part.expert = e;
-      add(parameter);
-    }
-    return OkStatus();
-  }
-
   // ---- one rank's files ----
 
-  Status AddRank(int stage, const RankPlace& place, const std::vector<ModelChunk>& chunks) {
+  Status AddRank(int stage, const RankPlace& place, const std::vector<LocalChunk>& chunks) {
     const std::string dir = RankDirName(place.tensor, stage, layout_.pp, place.expert, layout_.ep);
     file_ = dir + "/" + std::string(kLegacyModelFile);
     rank_ = place;
@@ -278,12 +122,12 @@ class Converter {
       CROSSDOCK_ASSIGN_OR_RETURN(Value model, MakeModel(key, chunks[v]));
       object.Set(key, std::move(model));
     }
-    if (with_optimizer_) {
+    if (parts_->with_optimizer()) {
       const Value* optimizer = common_.Find("optimizer");
       CROSSDOCK_ASSIGN_OR_RETURN(const LegacyChain chain, ChainOf(optimizer != nullptr ? *optimizer : Value::MakeDict(), DividesExperts()));
-      if (chain.muon != with_muon_) {
+      if (chain.muon != parts_->with_muon()) {
         return MakeError(ErrorCode::kIncomplete, "the parameter groups and the states are not those of one optimizer")
-            .WithExpected(with_muon_ ? "a group of Muon's" : "groups of Adam's alone")
+            .WithExpected(parts_->with_muon() ? "a group of Muon's" : "groups of Adam's alone")
             .WithHint("--no-optim leaves all state behind");
       }
       Value made = MakeDistributedOptimizer(chain);
@@ -294,11 +138,11 @@ class Converter {
       if (const Value* scheduler = common_.Find("opt_param_scheduler")) object.Set("opt_param_scheduler", *scheduler);
     }
     out_.catalog.objects[file_] = std::move(object);
-    if (with_optimizer_ && distributed_) return AddBuffers(dir, chunks);
+    if (parts_->with_optimizer() && distributed_) return AddBuffers(dir, chunks);
     return OkStatus();
   }
 
-  Result<Value> MakeModel(const std::string& place, const ModelChunk& chunk) {
+  Result<Value> MakeModel(const std::string& place, const LocalChunk& chunk) {
     Value model = Value::MakeDict();
     model.as_dict()->ordered_class = true;
     std::vector<std::string> names;
@@ -318,12 +162,12 @@ class Converter {
   }
 
   /// A run with expert-parallel ranks has an optimizer for the experts alone.
-  [[nodiscard]] bool DividesExperts() const { return has_experts_ && layout_.ep > 1; }
+  [[nodiscard]] bool DividesExperts() const { return parts_->has_experts() && layout_.ep > 1; }
 
-  Result<Value> PlainOptimizer(const LegacyChain& chain, const std::vector<ModelChunk>& chunks) {
+  Result<Value> PlainOptimizer(const LegacyChain& chain, const std::vector<LocalChunk>& chunks) {
     std::vector<GroupedParameter> parameters;
     std::vector<const LocalParameter*> all;
-    for (const ModelChunk& chunk : chunks) {
+    for (const LocalChunk& chunk : chunks) {
       for (const LocalParameter& parameter : chunk.parameters) {
         if (IsModuleBuffer(parameter.name)) continue;
         CROSSDOCK_RETURN_IF_ERROR(CheckOptimized(parameter));
@@ -335,7 +179,7 @@ class Converter {
     CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<OptimizerPlace> places, OptimizerPlaces(chain, parameters));
     std::vector<OptimizedParameter> made(all.size());
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const Source& source = *all[i]->source;
+      const StateEntries& source = *all[i]->source;
       if (chain.muon && (source.momentum >= 0) != IsOfMuon(parameters[i].name, parameters[i].shape)) return OtherOwner(parameters[i], source.momentum >= 0);
       const std::string before = "optimizer/" + PathInChain(chain, places[i]);
       const auto state = [&](std::int32_t entry, const std::string& place, Value* out) -> Status {
@@ -386,7 +230,7 @@ class Converter {
 
   /// One state; with expert-parallel ranks a list, of the dense parameters' and the experts'. The first data-parallel rank of either
   /// writes it: the others of those that have a directory have None instead, and where both are that there is no file.
-  Status AddBuffers(const std::string& dir, const std::vector<ModelChunk>& chunks) {
+  Status AddBuffers(const std::string& dir, const std::vector<LocalChunk>& chunks) {
     file_ = dir + "/" + std::string(kLegacyDistributedFile);
     const auto of = [](bool experts) { return [experts](const LocalParameter& parameter) { return (parameter.experts > 0) == experts; }; };
     if (!DividesExperts()) {
@@ -408,11 +252,11 @@ class Converter {
   }
 
   template <typename Wanted>
-  Result<Value> Buffers(const std::vector<ModelChunk>& chunks, const std::string& before, const Wanted& wanted) {
+  Result<Value> Buffers(const std::vector<LocalChunk>& chunks, const std::string& before, const Wanted& wanted) {
     Value object = Value::MakeDict();
     object.Set("buckets_coalesced", Value(true));
     std::int64_t buffer = 0;
-    for (const ModelChunk& chunk : chunks) {
+    for (const LocalChunk& chunk : chunks) {
       Members members;
       for (const LocalParameter& parameter : chunk.parameters) {
         if (!IsModuleBuffer(parameter.name) && wanted(parameter)) members.push_back(&parameter);
@@ -436,7 +280,7 @@ class Converter {
             .WithHint("--set use_distributed_optimizer=False writes the plain optimizer's form");
       }
       CROSSDOCK_ASSIGN_OR_RETURN(const LegacyShard shard, Shard(parameter, parameter.source->param));
-      const bool shared = layout_.pp > 1 && IsSharedEmbedding(parameter.name, tied_, PredictsTokens(), embedding);
+      const bool shared = layout_.pp > 1 && IsSharedEmbedding(parameter.name, tied_, parts_->PredictsTokens(), embedding);
       sizes.push_back({CheckedCount(shard.shape), shared});
     }
     CROSSDOCK_ASSIGN_OR_RETURN(const layout::BucketLayout places, layout::MakeBucketLayout(sizes, {}));
@@ -556,14 +400,9 @@ class Converter {
   std::int64_t layers_ = 0;
   LayerSpec spec_ = LayerSpec::kTransformerEngine;
   bool tied_ = false;
-  bool with_optimizer_ = false;
-  bool with_muon_ = false;
-  bool has_experts_ = false;
-  std::map<std::string, Source> sources_;   // by model key
+  std::optional<LegacyParts> parts_;        // of global_, once it is in order
   std::map<std::pair<std::int32_t, std::int64_t>, expr::Expr> layer_exprs_;
   std::map<std::int32_t, ChunksByRank> chunks_;
-  layout::StageMap stages_;
-  int mtp_stage_ = -1;                      // of the layout string; -1: with the head
   TargetState out_;
   std::vector<std::pair<Entry, expr::Expr>> made_;
   std::string file_;                        // of the rank at hand
