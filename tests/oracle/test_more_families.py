@@ -84,11 +84,12 @@ def source(tmp_path_factory):
     return make
 
 
+@pytest.mark.parametrize("target", ["megatron", "megatron-legacy"])
 @pytest.mark.parametrize("case,layout", ROUNDS)
-def test_there_and_back_bit_for_bit(source, tmp_path, case, layout):
+def test_there_and_back_bit_for_bit(source, tmp_path, case, layout, target):
     directory, tensors, config = source(case)
     words = WITH_EXPERTS[layout]
-    tool.convert(directory, tmp_path / "megatron", "--to", "megatron", *words)
+    tool.convert(directory, tmp_path / "megatron", "--to", target, *words)
     tool.convert(tmp_path / "megatron", tmp_path / "hf", "--to", "hf", "--max-shard-size", "90KB")
     assert_same(read_directory(tmp_path / "hf")[0], tensors)
     # transformers announces prediction layers that it does not write: config.json then says that there are none.

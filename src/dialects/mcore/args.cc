@@ -138,4 +138,8 @@ Value ParseArgument(std::string_view text) {
 
 bool TiesEmbeddings(const Value& args) { return !args.GetBool("untie_embeddings_and_output_weights").value_or(false); }
 
+bool HasGatedMlp(const Value& args) {
+  return args.GetBool("swiglu").value_or(true) || args.GetBool("quick_geglu").value_or(false) || args.GetBool("gated_linear_unit").value_or(false);
+}
+
 }  // namespace crossdock::dialects::mcore

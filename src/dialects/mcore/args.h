@@ -46,4 +46,7 @@ struct StoredArgs {
 /// Whether embedding and head are one weight: Megatron's default where the arguments do not say.
 [[nodiscard]] bool TiesEmbeddings(const Value& args);
 
+/// Whether the first matrix of an MLP is [gate; up], by any of the words for it; so where the arguments say nothing.
+[[nodiscard]] bool HasGatedMlp(const Value& args);
+
 }  // namespace crossdock::dialects::mcore

@@ -166,7 +166,7 @@ class Reader {
     constexpr std::int64_t kMostRanks = 1 << 20;
     if (dp && *dp >= 1 && *dp <= kMostRanks && cp >= 1 && cp <= kMostRanks) data_parallel_ = *dp * cp;
     spec_ = LayerSpecOf(args_);
-    gated_ = args_.GetBool("swiglu").value_or(true);
+    gated_ = HasGatedMlp(args_);
     return OkStatus();
   }
 
@@ -190,7 +190,7 @@ class Reader {
         }
         tensor.experts = tensor.shape[0];
         tensor.shape.erase(0);
-        tensor.cut = Cut{tensor.cut->axis - 1, tensor.cut->halves, false};
+        tensor.cut = tensor.cut->axis == 0 ? std::nullopt : std::optional<Cut>(Cut{tensor.cut->axis - 1, tensor.cut->halves, false});
       }
       model_.emplace(entry.name, std::move(tensor));
     }
@@ -411,7 +411,7 @@ class Reader {
           if (tensor.experts > 0 ? experts == experts_[state].end() : shards == shards_[state].end()) {
             return MakeError(ErrorCode::kCorrupt, "no stage of the layout that the run's arguments say holds the parameter").WithTensor(name).WithHint(kLeaveBehind);
           }
-          Result<Expr> whole = tensor.experts > 0 ? JoinExperts(experts->second, Cut{tensor.cut->axis + 1, tensor.cut->halves, true}, gated_) : JoinRanks(shards->second, tensor.cut, gated_);
+          Result<Expr> whole = tensor.experts > 0 ? JoinExperts(experts->second, tensor.cut ? Cut{tensor.cut->axis + 1, tensor.cut->halves, true} : Cut{0, false, true}, gated_) : JoinRanks(shards->second, tensor.cut, gated_);
           if (!whole) return std::move(std::move(whole).error()).WithTensor(name);
           parts.push_back(*std::move(whole));
         }

@@ -26,6 +26,8 @@ constexpr std::array kCuts = {
     std::pair<std::string_view, Cut>{"self_attention.linear_kv_up_proj.weight", {0}},
     std::pair<std::string_view, Cut>{"mlp.experts.experts.linear_fc1.weight", {1, true, true}},
     std::pair<std::string_view, Cut>{"mlp.experts.experts.linear_fc2.weight", {2, false, true}},
+    std::pair<std::string_view, Cut>{"mlp.experts.experts.linear_fc1.bias", {1, true, true}},
+    std::pair<std::string_view, Cut>{"mlp.experts.experts.linear_fc2.bias", {0, false, true}},
     std::pair<std::string_view, Cut>{".eh_proj.weight", {0}},
     std::pair<std::string_view, Cut>{"self_attention.in_proj.weight.query", {0}},
     std::pair<std::string_view, Cut>{"self_attention.in_proj.weight.key", {0}},

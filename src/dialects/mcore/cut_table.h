@@ -15,7 +15,8 @@ namespace crossdock::dialects::mcore {
 struct Cut {
   int axis = 0;             ///< without the layer axis
   bool halves = false;      ///< [gate; up], each cut on its own, when the MLP is gated
-  bool experts = false;     ///< axis 0 counts experts, which expert-parallel ranks divide; `axis` is cut by their own tensor ranks
+  bool experts = false;     ///< axis 0 counts experts, which expert-parallel ranks divide; `axis` is cut by their own tensor ranks,
+                            ///< which have an expert's tensor whole where it is 0
 };
 /// Nothing when no row of the table names the key.
 [[nodiscard]] std::optional<Cut> FindCut(std::string_view model_key);

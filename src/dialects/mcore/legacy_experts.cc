@@ -37,7 +37,7 @@ Result<Expr> JoinExperts(const ExpertParts& parts, const Cut& cut, bool gated) {
       all.push_back(std::move(joined));
       continue;
     }
-    const Cut of_one{cut.axis - 1, cut.halves, false};
+    const std::optional<Cut> of_one = cut.axis == 0 ? std::nullopt : std::optional<Cut>(Cut{cut.axis - 1, cut.halves, false});
     for (std::size_t e = 0; e < rank.front().size(); ++e) {
       std::vector<Expr> within;
       for (const auto& one : rank) within.push_back(one.at(e));

@@ -207,7 +207,7 @@ class Merger {
       }
       if (present == 0) continue;
       if (absent > 0) return MakeError(ErrorCode::kCorrupt, fmt::format("some experts have the state {} and others do not", SlotName(slot)));
-      CROSSDOCK_ASSIGN_OR_RETURN(whole.slots[static_cast<std::size_t>(slot)], JoinExperts(parts, *cut, Flag("swiglu", true)));
+      CROSSDOCK_ASSIGN_OR_RETURN(whole.slots[static_cast<std::size_t>(slot)], JoinExperts(parts, *cut, HasGatedMlp(ranks_.args)));
     }
     return Take(key, std::move(whole), static_cast<std::size_t>(stage) * static_cast<std::size_t>(ranks_.tp));
   }
@@ -295,7 +295,7 @@ class Merger {
   Result<Expr> JoinSlot(const std::vector<const LegacyTensor*>& parts, Slot slot, std::size_t first_rank, const std::optional<Cut>& cut) {
     CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<Expr> exprs, HeldOf(parts, slot, first_rank));
     if (exprs.empty()) return Expr();
-    return JoinRanks(exprs, cut, Flag("swiglu", true));
+    return JoinRanks(exprs, cut, HasGatedMlp(ranks_.args));
   }
 
   /// A tied model keeps the embedding a second time on its last stage, as the head.

@@ -16,8 +16,13 @@ namespace {
 
 /// A layer's parameters as its modules build them: norms of their own stand before their block, fused ones in the linear layer
 /// after them. No layer has both, nor two kinds of attention or of MLP, so that one list serves them all. Biases of norms belong to
-/// LayerNorm models. Experts of a grouped module stand without their number; of the others see kOneByOne.
+/// LayerNorm models. A grouped module's matrices have one place each, where its experts follow each other, every bias behind its
+/// weight; experts that are modules of their own have one place together.
 constexpr std::string_view kOneByOne = "mlp.experts.local_experts.";
+constexpr std::string_view kFirstOfExperts = "mlp.experts.linear_fc1.";
+constexpr std::string_view kSecondOfExperts = "mlp.experts.linear_fc2.";
+constexpr std::array kOfExpert = {std::string_view(".linear_fc1.weight"), std::string_view(".linear_fc1.bias"), std::string_view(".linear_fc2.weight"),
+                                  std::string_view(".linear_fc2.bias")};
 constexpr std::array kInLayer = {
     std::string_view("input_layernorm.weight"),
     std::string_view("input_layernorm.bias"),
@@ -28,6 +33,7 @@ constexpr std::array kInLayer = {
     std::string_view("self_attention.conv1d.weight"),
     std::string_view("self_attention.out_norm.weight"),
     std::string_view("self_attention.out_proj.weight"),
+    std::string_view("self_attention.core_attention.softmax_offset"),
     std::string_view("self_attention.linear_proj.weight"),
     std::string_view("self_attention.linear_proj.bias"),
     std::string_view("self_attention.linear_q_proj.weight"),
@@ -52,8 +58,8 @@ constexpr std::array kInLayer = {
     std::string_view("mlp.router.weight"),
     std::string_view("mlp.router.bias"),
     std::string_view("mlp.router.expert_bias"),
-    std::string_view("mlp.experts.linear_fc1.weight"),
-    std::string_view("mlp.experts.linear_fc2.weight"),
+    kFirstOfExperts,
+    kSecondOfExperts,
     kOneByOne,
     std::string_view("mlp.shared_experts.gate_weight"),
     std::string_view("mlp.shared_experts.linear_fc1.weight"),
@@ -130,14 +136,14 @@ Result<RegistrationPlace> PlaceOf(std::string_view name, LayerSpec spec) {
   std::string known = local ? WithOwnNorms(rest) : std::string(rest);
   if (known.starts_with("mlp.experts.")) {
     const LegacyName one = ParseLegacyName(name);
-    if (!one.expert) return unknown();
+    const auto part = std::ranges::find_if(kOfExpert, [&](std::string_view end) { return one.key.ends_with(end); });
+    if (!one.expert || part == kOfExpert.end()) return unknown();
     place.expert = *one.expert;
+    place.in_expert = static_cast<int>(part - kOfExpert.begin());
     if (known.starts_with(kOneByOne)) {
-      place.in_expert = one.key.ends_with(".linear_fc1.weight") ? 0 : one.key.ends_with(".linear_fc2.weight") ? 1 : -1;
-      if (place.in_expert < 0) return unknown();
       known = kOneByOne;
     } else {
-      known.erase(known.find_last_not_of("0123456789") + 1);
+      known = place.in_expert < 2 ? kFirstOfExperts : kSecondOfExperts;
     }
   }
   const auto found = std::find(kInLayer.begin(), kInLayer.end(), known);

@@ -3,7 +3,8 @@
 /// backwards, lays out the buffers of the distributed one. No checkpoint in torch_dist form records it.
 /// Source: megatron-core 0.19.2 (and 0.12.1), gpt_model.py, transformer_layer.py, attention.py, multi_latent_attention.py, mlp.py,
 /// moe_layer.py, experts.py, shared_experts.py; TransformerEngine's LayerNormLinear. In an attention block `linear_proj` comes before
-/// `linear_qkv`, as the base class builds it. A grouped module holds all first matrices of its experts, then all second ones.
+/// `linear_qkv`, as the base class builds it. A grouped module holds all first matrices of its experts, then all second ones;
+/// TransformerEngine's GroupedLinear registers `bias<i>` right after `weight<i>`. A core attention has the offsets of its softmax and is built first.
 /// Names are those of the module (`decoder.layers.<i>.input_layernorm.weight`) or of torch_dist, which gives the norms of
 /// Megatron's own layers the names of TransformerEngine's; the two specifications register the input norm at different places.
 /// A layer of multi-token prediction has its two norms and its projection before the decoder layer within it, and a norm after.

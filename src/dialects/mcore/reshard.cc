@@ -121,7 +121,7 @@ class Resharder {
     return OkStatus();
   }
 
-  bool Gated() const { return !stored_ || stored_->args.GetBool("swiglu").value_or(true); }
+  bool Gated() const { return !stored_ || HasGatedMlp(stored_->args); }
 
   /// The parts of a tensor, one box a tensor-parallel rank (two for gated halves).
   Result<std::vector<std::pair<int, Box>>> TensorParallelBoxes(const Entry& entry, const TensorKey& key, int lead) const {
@@ -130,6 +130,10 @@ class Resharder {
     std::vector<std::pair<int, Box>> parts;
     if (!cut || key.kind == TensorKey::Kind::kBucket || entry.shape.size() <= static_cast<std::size_t>(lead + cut->axis)) {
       parts.emplace_back(0, whole);
+      return parts;
+    }
+    if (cut->experts && cut->axis == 0) {
+      CROSSDOCK_RETURN_IF_ERROR(AddExperts(entry, whole, static_cast<std::size_t>(lead), 0, parts));
       return parts;
     }
     const auto axis = static_cast<std::size_t>(lead + cut->axis);

@@ -150,5 +150,17 @@ TEST(ArgsTest, EmbeddingsAreTiedUnlessTheArgumentsSayOtherwise) {
   EXPECT_TRUE(TiesEmbeddings(args));
 }
 
+TEST(ArgsTest, AGatedMlpGoesByMoreThanOneName) {
+  Value args = Value::MakeDict();
+  EXPECT_TRUE(HasGatedMlp(args));
+  args.Set("swiglu", Value(false));
+  EXPECT_FALSE(HasGatedMlp(args));
+  for (const char* word : {"quick_geglu", "gated_linear_unit"}) {
+    Value other = args;
+    other.Set(word, Value(true));
+    EXPECT_TRUE(HasGatedMlp(other)) << word;
+  }
+}
+
 }  // namespace
 }  // namespace crossdock::dialects::mcore

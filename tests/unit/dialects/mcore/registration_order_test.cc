@@ -82,6 +82,11 @@ TEST(RegistrationOrderTest, ExpertsFollowTheirRouterByMatrixOrByNumber) {
          "mlp.experts.linear_fc2.weight0", "mlp.shared_experts.gate_weight", "mlp.shared_experts.linear_fc1.weight", "mlp.shared_experts.linear_fc2.weight"});
   order({"mlp.router.weight", "mlp.experts.local_experts.2.linear_fc1.weight", "mlp.experts.local_experts.2.linear_fc2.weight",
          "mlp.experts.local_experts.10.linear_fc1.weight", "mlp.experts.local_experts.10.linear_fc2.weight"});
+  order({"self_attention.core_attention.softmax_offset", "self_attention.linear_proj.weight", "self_attention.linear_proj.bias", "mlp.router.weight", "mlp.router.bias",
+         "mlp.experts.linear_fc1.weight0", "mlp.experts.linear_fc1.bias0", "mlp.experts.linear_fc1.weight10", "mlp.experts.linear_fc1.bias10", "mlp.experts.linear_fc2.weight0",
+         "mlp.experts.linear_fc2.bias0"});
+  order({"mlp.experts.local_experts.2.linear_fc1.weight", "mlp.experts.local_experts.2.linear_fc1.bias", "mlp.experts.local_experts.2.linear_fc2.weight",
+         "mlp.experts.local_experts.2.linear_fc2.bias", "mlp.experts.local_experts.10.linear_fc1.weight"});
 }
 
 TEST(RegistrationOrderTest, RefusesUnknownParametersByName) {
