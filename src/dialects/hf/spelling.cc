@@ -14,8 +14,6 @@
 namespace crossdock::dialects::hf {
 namespace {
 
-constexpr std::size_t kSpellingsNamed = 3;
-
 /// One way to spell the model, and how much of it is there.
 struct Candidate {
   Spellings spellings;
