@@ -5,6 +5,7 @@
 #include <charconv>
 #include <utility>
 
+#include "formats/dcp/torch_dcp.h"
 #include "formats/mp_rank/rank_dirs.h"
 #include "formats/orbax/layout.h"
 #include "formats/safetensors/safetensors.h"
@@ -45,8 +46,12 @@ std::optional<Content> MegatronContent(io::Storage& storage, const std::string& 
       return content;
     }
   }
-  const bool megatron_place = io::BaseName(dir).starts_with("iter_") || io::BaseName(dir) == "release";
   const bool common = Has(entries, "common.pt") || Has(entries, "run_config.yaml");
+  if (!common && Has(entries, ".metadata") && !Has(entries, "metadata.json") && dcp::LooksTorchDcp(storage, dir)) {
+    content.kind = Kind::kMegatronLegacy;  // PyTorch writes `.metadata` last, and the trainer nothing after it
+    return content;
+  }
+  const bool megatron_place = io::BaseName(dir).starts_with("iter_") || io::BaseName(dir) == "release";
   if (common || (megatron_place && has_data)) {
     content.kind = Kind::kMegatron;
     content.complete = false;

@@ -338,6 +338,7 @@ Result<std::unique_ptr<CheckpointReader>> Open(io::Storage& storage, const Found
       if (io::Exists(storage, io::JoinPath(found.path, ".metadata"))) return OpenPlainDcp(storage, found.path);
       return safetensors::OpenShardedSafetensors(storage, found.path);
     case Kind::kMegatronLegacy:
+      if (io::Exists(storage, io::JoinPath(found.path, ".metadata"))) return OpenTorchDcp(storage, found.path);
       return mp_rank::OpenMpRank(storage, found.path);
     case Kind::kMegatronZarr:
       return zarr::OpenMegatronZarr(storage, found.path);

@@ -168,6 +168,8 @@ void SizesByNames(const std::vector<RankFile>& all, LegacyRanks* out) {
 
 bool IsLegacy(const Catalog& catalog) { return catalog.format == "mp_rank"; }
 
+bool IsByTorchDcp(const Catalog& catalog) { return catalog.objects.contains("torch_dcp"); }
+
 Result<LegacyRanks> FindLegacyRanks(const Catalog& catalog) {
   std::vector<RankFile> all = List(catalog);
   if (all.empty()) return MakeError(ErrorCode::kIncomplete, "a legacy checkpoint has no rank's file").WithExpected("mp_rank_00/model_optim_rng.pt");

@@ -41,6 +41,8 @@ struct LegacyRanks {
 
 /// True for a catalog that the reader of legacy files made.
 [[nodiscard]] bool IsLegacy(const Catalog& catalog);
+/// Such a catalog whose one rank's dict was saved by DCP: the order of its parameters is no rule of the format.
+[[nodiscard]] bool IsByTorchDcp(const Catalog& catalog);
 
 [[nodiscard]] Result<LegacyRanks> FindLegacyRanks(const Catalog& catalog);
 

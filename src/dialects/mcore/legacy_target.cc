@@ -18,6 +18,7 @@
 #include "dialects/mcore/legacy_parts.h"
 #include "dialects/mcore/legacy_sections.h"
 #include "dialects/mcore/legacy_shards.h"
+#include "dialects/mcore/load_line.h"
 #include "fmt/format.h"
 #include "layout/bucket_layout.h"
 
@@ -410,16 +411,6 @@ class Converter {
   int shard_ = 0;
 };
 
-/// The words of the run that loads: another form, no random state, and the optimizer as it was written.
-void Adapt(bool release, bool distributed, std::vector<std::string>* lines) {
-  if (lines->empty()) return;
-  std::string& line = lines->front();
-  constexpr std::string_view kDistributed = " --use-distributed-optimizer";
-  if (const std::size_t at = line.find(kDistributed); at != std::string::npos && !distributed) line.erase(at, kDistributed.size());
-  line += " --ckpt-format torch";
-  if (!release) line += " --no-load-rng";
-}
-
 }  // namespace
 
 Result<TargetState> ToLegacy(TargetState global, const layout::ParallelLayout& layout, bool distributed, const std::optional<LegacyRankPlace>& only) {
@@ -438,7 +429,8 @@ Result<TargetState> ToLegacy(TargetState global, const layout::ParallelLayout& l
     }
   }
   CROSSDOCK_ASSIGN_OR_RETURN(TargetState out, Converter(std::move(global), layout, distributed, only).Run());
-  Adapt(out.unit_name == "release", distributed, &out.load_line);
+  const bool no_random_state = out.unit_name != "release";
+  if (!out.load_line.empty()) out.load_line.front() = LegacyLoadLine(std::move(out.load_line.front()), {distributed, no_random_state, false});
   return out;
 }
 

@@ -13,6 +13,7 @@
 #include "dialects/mcore/legacy_experts.h"
 #include "dialects/mcore/legacy_model.h"
 #include "dialects/mcore/legacy_names.h"
+#include "dialects/mcore/legacy_ranks.h"
 #include "dialects/mcore/legacy_sections.h"
 #include "dialects/mcore/legacy_state.h"
 #include "dialects/mcore/registration_order.h"
@@ -23,7 +24,6 @@ namespace crossdock::dialects::mcore {
 namespace {
 
 using expr::Expr;
-
 
 /// Of one parameter: its tensors by slot, whole.
 struct Whole {
@@ -105,7 +105,7 @@ class Merger {
         states_.clear();
         return;
       }
-      view_.prove_masters = view_.prove_masters || distributed;
+      view_.prove_masters = view_.prove_masters || distributed || IsByTorchDcp(source_);
       states_.push_back(*std::move(state));
     }
     for (std::size_t i = 0; i < shards_.size() && distributed && ranks_.ep > 1; ++i) TakeFromOthers(i);

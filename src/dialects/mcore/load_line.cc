@@ -133,4 +133,12 @@ std::string LoadLine(const std::string& root, const std::string& unit, const Sto
   return line + (state.scheduler ? " --use-checkpoint-opt_param-scheduler" : "");
 }
 
+std::string LegacyLoadLine(std::string line, const LegacyForm& form) {
+  constexpr std::string_view kDistributed = " --use-distributed-optimizer";
+  if (const std::size_t at = line.find(kDistributed); at != std::string::npos && !form.distributed) line.erase(at, kDistributed.size());
+  line += form.torch_dcp ? " --use-torch-fsdp2 --ckpt-format torch_dcp" : " --ckpt-format torch";
+  if (form.no_random_state) line += " --no-load-rng";
+  return line;
+}
+
 }  // namespace crossdock::dialects::mcore

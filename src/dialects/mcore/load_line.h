@@ -28,4 +28,12 @@ struct StoredState {
 /// "--load ROOT ..."; `unit` is the iteration's directory, which lies in the run root `root`.
 [[nodiscard]] std::string LoadLine(const std::string& root, const std::string& unit, const StoredState& state);
 
+/// What a checkpoint of per-rank files asks of the run that loads it, beyond what LoadLine says of torch_dist.
+struct LegacyForm {
+  bool distributed = false;        ///< the optimizer's state is that of the distributed optimizer
+  bool no_random_state = false;    ///< it holds none, and the run would miss it
+  bool torch_dcp = false;          ///< the rank's file was saved by DCP, under torch's FSDP2
+};
+[[nodiscard]] std::string LegacyLoadLine(std::string line, const LegacyForm& form);
+
 }  // namespace crossdock::dialects::mcore

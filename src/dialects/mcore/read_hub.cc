@@ -12,6 +12,7 @@
 #include "dialects/mcore/inventory.h"
 #include "dialects/mcore/kept_dtypes.h"
 #include "dialects/mcore/keys.h"
+#include "dialects/mcore/legacy_ranks.h"
 #include "dialects/mcore/load_line.h"
 #include "dialects/mcore/mcore_dialect.h"
 #include "dialects/mcore/target_unit.h"
@@ -338,6 +339,10 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
   if (!chosen.family->consumers.empty()) hub.layout.Set("names", Value(bind.consumer.empty() ? chosen.family->consumers.front() : bind.consumer));
   hub.side_files = HubSideFiles(source);
   hub.load_hint = LoadLine(source.root, source.root, StoredStateOf(source, IsRelease(source)));
+  if (IsLegacy(source)) {
+    const auto says = [&](const char* name) { return args != nullptr && args->GetBool(name).value_or(false); };
+    hub.load_hint = LegacyLoadLine(std::move(hub.load_hint), {says("use_distributed_optimizer"), says("no_save_rng") && !IsRelease(source), IsByTorchDcp(source)});
+  }
   if (std::optional<std::string> notice = IterationNotice(source)) hub.notices.push_back(*std::move(notice));
   const bool hub_has_pairs = chosen.family->States("rotary_interleaved");
   if (args != nullptr && IsInterleaved(*args) && !hub_has_pairs) {

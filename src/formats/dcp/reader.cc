@@ -10,6 +10,7 @@
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/object_files.h"
 #include "formats/dcp/plain_state.h"
+#include "formats/dcp/torch_dcp.h"
 #include "formats/torch_zip/blob.h"
 
 namespace crossdock::formats {
@@ -257,7 +258,8 @@ class DcpReader : public CheckpointReader {
   mutable std::map<std::int32_t, std::shared_ptr<const io::ReadFile>> open_;
 };
 
-Result<Catalog> ReadCatalog(io::Storage& storage, const std::string& dir) {
+/// `order`: the keys of the tensors as the file has them, where somebody asks.
+Result<Catalog> ReadCatalog(io::Storage& storage, const std::string& dir, std::vector<std::string>* order = nullptr) {
   const std::string path = io::JoinPath(dir, ".metadata");
   CROSSDOCK_ASSIGN_OR_RETURN(const auto file, storage.OpenRead(path));
   CROSSDOCK_ASSIGN_OR_RETURN(const io::FileInfo info, file->Info());
@@ -267,6 +269,7 @@ Result<Catalog> ReadCatalog(io::Storage& storage, const std::string& dir) {
     Error error = std::move(metadata).error();
     return std::move(error).WithPath(path);
   }
+  for (std::size_t i = 0; order != nullptr && i < metadata->tensors.size(); ++i) order->push_back(metadata->tensors[i].name);
   return CatalogBuilder(storage, dir, std::move(*metadata)).Build();
 }
 
@@ -306,6 +309,16 @@ Result<std::unique_ptr<CheckpointReader>> OpenPlainDcp(io::Storage& storage, con
   CROSSDOCK_ASSIGN_OR_RETURN(Catalog catalog, ReadCatalog(storage, dir));
   CROSSDOCK_RETURN_IF_ERROR(dcp::LoadPlainState(storage, dir, catalog));
   CROSSDOCK_RETURN_IF_ERROR(dcp::LoadModelFiles(storage, dir, catalog));
+  return std::unique_ptr<CheckpointReader>(std::make_unique<DcpReader>(storage, dir, std::move(catalog)));
+}
+
+Result<std::unique_ptr<CheckpointReader>> OpenTorchDcp(io::Storage& storage, const std::string& dir) {
+  std::vector<std::string> order;
+  CROSSDOCK_ASSIGN_OR_RETURN(Catalog catalog, ReadCatalog(storage, dir, &order));
+  CROSSDOCK_RETURN_IF_ERROR(dcp::LoadPlainState(storage, dir, catalog));
+  const Status made = dcp::MakeRankFile(order, catalog);
+  if (!made) return Error(made.error()).WithPath(dir);
+  CROSSDOCK_RETURN_IF_ERROR(dcp::LoadHfFolder(storage, dir, catalog));
   return std::unique_ptr<CheckpointReader>(std::make_unique<DcpReader>(storage, dir, std::move(catalog)));
 }
 

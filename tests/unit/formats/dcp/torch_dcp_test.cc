@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/dcp/torch_dcp.h"
+
+#include "io/memory_storage.h"
+#include "result_matchers.h"
+
+namespace crossdock::formats::dcp {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// A plain DCP directory as its reader leaves it: tensors by name, items by key.
+Catalog Plain(const std::vector<std::string>& tensors, ValueDict items) {
+  Catalog catalog;
+  catalog.format = "dcp";
+  for (const std::string& name : tensors) catalog.entries.push_back({name, Slot::kParam, DType::kF32, {2, 3}, {}});
+  catalog.SortEntries();
+  catalog.objects["items"] = Value::MakeDict(std::move(items));
+  catalog.objects["scalars"] = Value::MakeDict();
+  return catalog;
+}
+
+const TensorValue& At(const Value& value, std::size_t index) { return *(*value.as_sequence())[index].as_tensor(); }
+
+TEST(TorchDcpTest, JoinedKeysBecomeTheDictOfARank) {
+  const std::vector<std::string> order = {"model.decoder.layers.1.b", "model.decoder.layers.0.a", "optimizer.fp32_from_fp16_params.0.0"};
+  std::vector<std::string> tensors = order;
+  for (int i = 1; i < 12; ++i) tensors.push_back("optimizer.fp32_from_fp16_params.0." + std::to_string(i));
+  tensors.insert(tensors.end(), {"optimizer.optimizer.state.0.exp_avg", "optimizer.optimizer.state.10.exp_avg", "rng_state.0.torch_rng_state"});
+  Catalog catalog = Plain(tensors, {{Value("iteration"), Value(7)}, {Value("optimizer.optimizer.param_groups.0.lr"), Value(0.5)},
+                                    {Value("optimizer.optimizer.param_groups.1.lr"), Value(0.25)}, {Value("opt_param_scheduler.num_steps"), Value(9)},
+                                    {Value("model.decoder.layers.0._extra_state"), Value()}});
+  ASSERT_THAT(MakeRankFile(order, catalog), IsOk());
+  EXPECT_EQ(catalog.format, "mp_rank");
+  EXPECT_TRUE(catalog.objects.contains(kByDcp));
+  EXPECT_EQ(catalog.Find("rng_state.0.torch_rng_state"), -1);
+  const Value& file = catalog.objects.at(kRankFile);
+  EXPECT_EQ(file.GetInt("iteration"), 7);
+  EXPECT_EQ(file.GetInt("opt_param_scheduler.num_steps"), 9);
+  // Parameters stand in the file's order, not in that of names.
+  const ValueDict& model = file.Find("model")->as_dict()->items;
+  ASSERT_EQ(model.size(), 3U);
+  EXPECT_EQ(*model[0].first.as_string(), "decoder.layers.1.b");
+  EXPECT_EQ(model[1].second.as_tensor()->storage, "model.decoder.layers.0.a");
+  const Value& optimizer = *file.Find("optimizer");
+  const Value& masters = *optimizer.Find("fp32_from_fp16_params");
+  ASSERT_EQ((*masters.as_sequence())[0].as_sequence()->size(), 12U);
+  EXPECT_EQ(At((*masters.as_sequence())[0], 10).storage, "optimizer.fp32_from_fp16_params.0.10");
+  EXPECT_EQ((*optimizer.FindPath("optimizer.param_groups")->as_sequence())[1].GetFloat("lr"), 0.25);
+  const ValueDict& states = optimizer.FindPath("optimizer.state")->as_dict()->items;  // by number, with gaps: a dict
+  ASSERT_EQ(states.size(), 2U);
+  EXPECT_EQ(*states[1].first.as_int(), 10);
+}
+
+TEST(TorchDcpTest, AChainOfOptimizersIsAList) {
+  Catalog catalog = Plain({"optimizer.0.optimizer.state.0.exp_avg", "optimizer.1.optimizer.state.0.exp_avg"}, {});
+  ASSERT_THAT(MakeRankFile({}, catalog), IsOk());
+  ASSERT_NE(catalog.objects.at(kRankFile).Find("optimizer")->as_sequence(), nullptr);
+  EXPECT_EQ(catalog.objects.at(kRankFile).Find("optimizer")->as_sequence()->size(), 2U);
+}
+
+TEST(TorchDcpTest, GapsStayDictsAndDeepKeysDoNotNestWithoutEnd) {
+  std::string deep = "optimizer";
+  for (int i = 0; i < 100'000; ++i) deep += ".a";
+  Catalog catalog = Plain({"optimizer.fp32_from_fp16_params.0.0", "optimizer.fp32_from_fp16_params.0.2", deep}, {{Value("optimizer.optimizer"), Value(1)}});
+  ASSERT_THAT(MakeRankFile({}, catalog), IsOk());
+  const Value& masters = *catalog.objects.at(kRankFile).FindPath("optimizer.fp32_from_fp16_params");
+  EXPECT_NE((*masters.as_sequence())[0].as_dict(), nullptr);
+}
+
+TEST(TorchDcpTest, RefusesWhatSavedSeveralTensorsUnderOneNameAndMegatronsOwnFsdp) {
+  Value args = Value::MakeDict();
+  args.Set("tensor_model_parallel_size", Value(2));
+  Catalog parallel = Plain({"model.decoder.layers.0.a"}, {{Value("args"), args}});
+  EXPECT_THAT(MakeRankFile({"model.decoder.layers.0.a"}, parallel), IsError(ErrorCode::kUnsupported, HasSubstr("tensor-parallel ranks")));
+  Catalog fsdp = Plain({"model.module.decoder.layers.0.a"}, {});
+  EXPECT_THAT(MakeRankFile({}, fsdp), IsError(ErrorCode::kUnsupported, HasSubstr("fsdp_dtensor")));
+}
+
+TEST(TorchDcpTest, KnownByItsKeys) {
+  io::MemoryStorage storage;
+  const auto looks = [&](const std::string& dir, const std::string& bytes) {
+    EXPECT_THAT(io::MakeDirs(storage, dir), IsOk());
+    EXPECT_THAT(io::WriteSmallFile(storage, dir + "/.metadata", bytes), IsOk());
+    return LooksTorchDcp(storage, dir);
+  };
+  EXPECT_TRUE(looks("a", "..checkpoint_version..model.decoder.layers.0.x"));
+  EXPECT_TRUE(looks("b", "..checkpoint_version..model.module.x"));
+  EXPECT_FALSE(looks("c", "..model.decoder.layers.0.x"));                  // Hugging Face names of some models
+  EXPECT_FALSE(looks("d", "..checkpoint_version..decoder.layers.x"));      // torch_dist
+  EXPECT_FALSE(LooksTorchDcp(storage, "nowhere"));
+}
+
+}  // namespace
+}  // namespace crossdock::formats::dcp
