@@ -47,9 +47,11 @@ std::optional<Content> MegatronContent(io::Storage& storage, const std::string& 
     }
   }
   const bool common = Has(entries, "common.pt") || Has(entries, "run_config.yaml");
-  if (!common && Has(entries, ".metadata") && !Has(entries, "metadata.json") && dcp::LooksTorchDcp(storage, dir)) {
-    content.kind = Kind::kMegatronLegacy;  // PyTorch writes `.metadata` last, and the trainer nothing after it
-    return content;
+  if (!common && Has(entries, ".metadata") && !Has(entries, "metadata.json")) {  // PyTorch writes `.metadata` last, and the trainer nothing after it
+    if (const std::optional<dcp::MegatronDcp> saved = dcp::LooksMegatronDcp(storage, dir)) {
+      content.kind = *saved == dcp::MegatronDcp::kTorchDcp ? Kind::kMegatronLegacy : Kind::kMegatron;
+      return content;
+    }
   }
   const bool megatron_place = io::BaseName(dir).starts_with("iter_") || io::BaseName(dir) == "release";
   if (common || (megatron_place && has_data)) {

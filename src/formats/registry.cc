@@ -333,6 +333,7 @@ Result<std::unique_ptr<CheckpointReader>> Open(io::Storage& storage, const Found
     case Kind::kFullState:
       return safetensors::OpenSafetensors(storage, found.path);
     case Kind::kMegatron:
+      if (!io::Exists(storage, io::JoinPath(found.path, "metadata.json"))) return OpenFsdpDtensor(storage, found.path);
       return OpenDcp(storage, found.path);
     case Kind::kDcp:
       if (io::Exists(storage, io::JoinPath(found.path, ".metadata"))) return OpenPlainDcp(storage, found.path);

@@ -32,7 +32,7 @@ Status RefuseMegatronNames(const Catalog& source) {
     return name.find("decoder.layers.") != std::string_view::npos && name.find(".self_attention.") != std::string_view::npos;
   });
   if (megatron == source.entries.end()) return OkStatus();
-  return MakeError(ErrorCode::kUnsupported, "a Megatron model in a plain DCP directory (`fsdp_dtensor` or `torch_dcp`): this version does not read it")
+  return MakeError(ErrorCode::kUnsupported, "a Megatron model in a plain DCP directory that is none of its trainer's (no `checkpoint_version` beside `model`): this version does not read it")
       .WithPath(source.root)
       .WithTensor(megatron->name)
       .WithExpected("Hugging Face names")

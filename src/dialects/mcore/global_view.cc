@@ -7,6 +7,7 @@
 #include "dialects/mcore/args.h"
 #include "dialects/mcore/bucket_view.h"
 #include "dialects/mcore/flattened.h"
+#include "dialects/mcore/fsdp_view.h"
 #include "dialects/mcore/keys.h"
 #include "dialects/mcore/legacy_ranks.h"
 #include "dialects/mcore/legacy_view.h"
@@ -112,6 +113,7 @@ Result<Expr> GlobalView::OverSource(const Expr& seen) const {
 }
 
 Result<GlobalView> MakeGlobalView(const Catalog& source, const ViewOptions& options) {
+  if (IsMegatronFsdp(source)) return SeeMegatronFsdp(source, options);
   if (IsLegacy(source)) return SeeLegacy(source, options);
   if (!source.flattened_entries.empty() && !options.no_optim) return SeeFlattened(source);
   if (options.load && !options.no_optim && HasBuckets(source)) return SeeBuckets(source, options);

@@ -12,6 +12,7 @@
 #include "dialects/mcore/inventory.h"
 #include "dialects/mcore/kept_dtypes.h"
 #include "dialects/mcore/keys.h"
+#include "dialects/mcore/fsdp_view.h"
 #include "dialects/mcore/legacy_ranks.h"
 #include "dialects/mcore/load_line.h"
 #include "dialects/mcore/mcore_dialect.h"
@@ -343,6 +344,7 @@ Result<HubState> ReadHub(const Catalog& source, const ReadOptions& options) {
     const auto says = [&](const char* name) { return args != nullptr && args->GetBool(name).value_or(false); };
     hub.load_hint = LegacyLoadLine(std::move(hub.load_hint), {says("use_distributed_optimizer"), says("no_save_rng") && !IsRelease(source), IsByTorchDcp(source)});
   }
+  if (IsMegatronFsdp(source)) hub.load_hint += " --use-megatron-fsdp --ckpt-format fsdp_dtensor";
   if (std::optional<std::string> notice = IterationNotice(source)) hub.notices.push_back(*std::move(notice));
   const bool hub_has_pairs = chosen.family->States("rotary_interleaved");
   if (args != nullptr && IsInterleaved(*args) && !hub_has_pairs) {

@@ -11,7 +11,8 @@
 /// OpenPlainDcp reads a directory without Megatron's files; its catalog holds besides entries and object_refs:
 ///  - objects: "scalars" and "items" (plain_state.h), "config.json" of the directory or the one above;
 ///  - side files: what lies beside that config.json.
-/// OpenTorchDcp reads what Megatron saves under torch's FSDP2; its catalog is that of a legacy rank (torch_dcp.h).
+/// OpenTorchDcp reads what Megatron saves under torch's FSDP2; its catalog is that of a legacy rank (torch_dcp.h). OpenFsdpDtensor reads what it
+/// saves under its own FSDP: entries as they are, objects "scalars", "items" (plain_state.h) and "fsdp_dtensor" (true).
 /// What a writer takes: chunks with `shard` R go to `__R_0.distcp`; objects["object:<key>"] become bytes items,
 /// objects["common"] common.pt, objects["metadata.json"] metadata.json (the standard one when absent). A plain writer makes
 /// `.metadata` alone: objects["scalar:<key>"] (a TensorValue with bytes) become tensors that are no entries, and
@@ -34,6 +35,8 @@ namespace crossdock::formats {
 [[nodiscard]] Result<std::unique_ptr<CheckpointReader>> OpenPlainDcp(io::Storage& storage, const std::string& dir);
 
 [[nodiscard]] Result<std::unique_ptr<CheckpointReader>> OpenTorchDcp(io::Storage& storage, const std::string& dir);
+
+[[nodiscard]] Result<std::unique_ptr<CheckpointReader>> OpenFsdpDtensor(io::Storage& storage, const std::string& dir);
 
 enum class DcpFlavour { kMegatron, kPlain };
 [[nodiscard]] std::unique_ptr<CheckpointWriter> MakeDcpWriter(DcpFlavour flavour = DcpFlavour::kMegatron);

@@ -322,4 +322,13 @@ Result<std::unique_ptr<CheckpointReader>> OpenTorchDcp(io::Storage& storage, con
   return std::unique_ptr<CheckpointReader>(std::make_unique<DcpReader>(storage, dir, std::move(catalog)));
 }
 
+Result<std::unique_ptr<CheckpointReader>> OpenFsdpDtensor(io::Storage& storage, const std::string& dir) {
+  CROSSDOCK_ASSIGN_OR_RETURN(Catalog catalog, ReadCatalog(storage, dir));
+  CROSSDOCK_RETURN_IF_ERROR(dcp::LoadPlainState(storage, dir, catalog));
+  catalog.object_refs.clear();  // those that can be read are among the items
+  catalog.objects["fsdp_dtensor"] = Value(true);
+  CROSSDOCK_RETURN_IF_ERROR(dcp::LoadHfFolder(storage, dir, catalog));
+  return std::unique_ptr<CheckpointReader>(std::make_unique<DcpReader>(storage, dir, std::move(catalog)));
+}
+
 }  // namespace crossdock::formats

@@ -98,12 +98,6 @@ Error OfTensorRanks(std::int64_t ranks) {
       .WithHint("save the run again with `--ckpt-format torch_dist`");
 }
 
-Error OfMegatronFsdp(const std::string& key) {
-  return MakeError(ErrorCode::kUnsupported, "the trees of Megatron's own FSDP (`fsdp_dtensor`) are not read by this version").WithTensor(key)
-      .WithExpected("parameters as `model.decoder...`, as `torch_dcp` saves them")
-      .WithHint("load it with Megatron and save it with `--ckpt-format torch_dist`");
-}
-
 /// The keys of one of the objects of plain_state.h, with their values.
 const ValueDict& ItemsOf(const Catalog& catalog, const char* object) {
   static const ValueDict none;
@@ -125,16 +119,15 @@ Value ModelOf(const std::vector<std::string>& order, const Catalog& catalog) {
 
 }  // namespace
 
-bool LooksTorchDcp(io::Storage& storage, const std::string& dir) {
+std::optional<MegatronDcp> LooksMegatronDcp(io::Storage& storage, const std::string& dir) {
   const Result<std::string> metadata = io::ReadSmallFile(storage, io::JoinPath(dir, ".metadata"), kLargestMetadata);
-  if (!metadata || metadata->find("checkpoint_version") == std::string::npos) return false;
-  return metadata->find("model.decoder.layers.") != std::string::npos || metadata->find("model.module.") != std::string::npos;
+  const auto names = [&](const char* key) { return metadata->find(key) != std::string::npos; };
+  if (!metadata || !names("checkpoint_version")) return std::nullopt;
+  if (names("model.module.")) return MegatronDcp::kFsdpDtensor;
+  return names("model.decoder.layers.") ? std::optional(MegatronDcp::kTorchDcp) : std::nullopt;
 }
 
 Status MakeRankFile(const std::vector<std::string>& order, Catalog& catalog) {
-  for (const Entry& entry : catalog.entries) {
-    if (entry.name.starts_with("model.module.")) return OfMegatronFsdp(entry.name);
-  }
   Tree rest, optimizer;
   const auto add = [&](const std::string& key, Value value) {
     if (key.starts_with(kOptimizer)) {

@@ -5,10 +5,12 @@
 /// `model.decoder.layers.0.mlp.linear_fc1.weight`, `optimizer.optimizer.state.12.exp_avg`, `optimizer.fp32_from_fp16_params.0.3`.
 /// Parameters' numbers count in the model's order, which the order of keys in `.metadata` follows as long as one rank holds a part of
 /// each: not a rule of the format, so whoever uses the numbers must prove them.
-/// Errors: kUnsupported for tensor-parallel ranks (they save different tensors under one name, of which one survives) and for the trees
-/// of Megatron's own FSDP (`fsdp_dtensor`). Threads: pure functions.
+/// Errors: kUnsupported for tensor-parallel ranks (they save different tensors under one name, of which one survives). Threads: pure
+/// functions.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,8 +24,10 @@ inline constexpr const char* kRankFile = "mp_rank_00/model_optim_rng.pt";
 /// objects[kByDcp] says that a catalog of legacy files was made here.
 inline constexpr const char* kByDcp = "torch_dcp";
 
-/// Whether `.metadata` in `dir` names what `torch_dcp` and `fsdp_dtensor` save and nobody else; false where it is larger than 64 MiB.
-[[nodiscard]] bool LooksTorchDcp(io::Storage& storage, const std::string& dir);
+/// What Megatron saved by DCP other than torch_dist: under torch's FSDP2, or under its own (`fsdp_dtensor`).
+enum class MegatronDcp : std::uint8_t { kTorchDcp, kFsdpDtensor };
+/// By the keys that `.metadata` in `dir` names; nothing for others', and where it is larger than 64 MiB.
+[[nodiscard]] std::optional<MegatronDcp> LooksMegatronDcp(io::Storage& storage, const std::string& dir);
 
 /// Turns the catalog of a plain DCP directory, with its objects "scalars" and "items", into that of one legacy rank: entries keep their
 /// names and chunks, objects[kRankFile] is the nested dict with tensors that name their entries. `order`: keys as `.metadata` has them.

@@ -68,13 +68,11 @@ TEST(TorchDcpTest, GapsStayDictsAndDeepKeysDoNotNestWithoutEnd) {
   EXPECT_NE((*masters.as_sequence())[0].as_dict(), nullptr);
 }
 
-TEST(TorchDcpTest, RefusesWhatSavedSeveralTensorsUnderOneNameAndMegatronsOwnFsdp) {
+TEST(TorchDcpTest, RefusesWhatSavedSeveralTensorsUnderOneName) {
   Value args = Value::MakeDict();
   args.Set("tensor_model_parallel_size", Value(2));
   Catalog parallel = Plain({"model.decoder.layers.0.a"}, {{Value("args"), args}});
   EXPECT_THAT(MakeRankFile({"model.decoder.layers.0.a"}, parallel), IsError(ErrorCode::kUnsupported, HasSubstr("tensor-parallel ranks")));
-  Catalog fsdp = Plain({"model.module.decoder.layers.0.a"}, {});
-  EXPECT_THAT(MakeRankFile({}, fsdp), IsError(ErrorCode::kUnsupported, HasSubstr("fsdp_dtensor")));
 }
 
 TEST(TorchDcpTest, KnownByItsKeys) {
@@ -82,13 +80,13 @@ TEST(TorchDcpTest, KnownByItsKeys) {
   const auto looks = [&](const std::string& dir, const std::string& bytes) {
     EXPECT_THAT(io::MakeDirs(storage, dir), IsOk());
     EXPECT_THAT(io::WriteSmallFile(storage, dir + "/.metadata", bytes), IsOk());
-    return LooksTorchDcp(storage, dir);
+    return LooksMegatronDcp(storage, dir);
   };
-  EXPECT_TRUE(looks("a", "..checkpoint_version..model.decoder.layers.0.x"));
-  EXPECT_TRUE(looks("b", "..checkpoint_version..model.module.x"));
-  EXPECT_FALSE(looks("c", "..model.decoder.layers.0.x"));                  // Hugging Face names of some models
-  EXPECT_FALSE(looks("d", "..checkpoint_version..decoder.layers.x"));      // torch_dist
-  EXPECT_FALSE(LooksTorchDcp(storage, "nowhere"));
+  EXPECT_EQ(looks("a", "..checkpoint_version..model.decoder.layers.0.x"), MegatronDcp::kTorchDcp);
+  EXPECT_EQ(looks("b", "..checkpoint_version..model.module.x"), MegatronDcp::kFsdpDtensor);
+  EXPECT_EQ(looks("c", "..model.decoder.layers.0.x"), std::nullopt);              // Hugging Face names of some models
+  EXPECT_EQ(looks("d", "..checkpoint_version..decoder.layers.x"), std::nullopt);  // torch_dist
+  EXPECT_EQ(LooksMegatronDcp(storage, "nowhere"), std::nullopt);
 }
 
 }  // namespace
