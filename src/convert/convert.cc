@@ -71,7 +71,8 @@ struct Prepared {
   Target target;
 };
 
-Result<Prepared> Prepare(io::Storage& storage, const ConvertOptions& options, const Hooks& hooks) {
+/// `weights`: the source's are there; without them a plan is made, which compares no values.
+Result<Prepared> Prepare(io::Storage& storage, const ConvertOptions& options, const Hooks& hooks, bool weights = true) {
   Phase(hooks, "reading metadata");
   CROSSDOCK_ASSIGN_OR_RETURN(const formats::Kind to, ParseTargetKind(options.to));
   const SourceRequest request = RequestOf(options);
@@ -99,7 +100,7 @@ Result<Prepared> Prepare(io::Storage& storage, const ConvertOptions& options, co
     CROSSDOCK_RETURN_IF_ERROR(FillMissingMoments(&out.source.hub));
   }
   if (options.tokenizer) CROSSDOCK_RETURN_IF_ERROR(TakeTokenizer(storage, *options.tokenizer, &out.source));
-  CROSSDOCK_RETURN_IF_ERROR(CheckTiedPair(out.source, options.memory));
+  if (weights) CROSSDOCK_RETURN_IF_ERROR(CheckTiedPair(out.source, options.memory));
   CROSSDOCK_RETURN_IF_ERROR(SettleMomentum(to, options, &out.source));
   Phase(hooks, "planning");
   CROSSDOCK_ASSIGN_OR_RETURN(out.target, PrepareTarget(out.source, options));
@@ -149,7 +150,7 @@ Result<Report> Convert(const ConvertOptions& options, const Hooks& hooks) {
     CROSSDOCK_ASSIGN_OR_RETURN(planned, OverPlannedShards(*local, RequestOf(options)));
     if (planned) storage = planned.get();
   }
-  CROSSDOCK_ASSIGN_OR_RETURN(Prepared job, Prepare(*storage, options, hooks));
+  CROSSDOCK_ASSIGN_OR_RETURN(Prepared job, Prepare(*storage, options, hooks, planned == nullptr));
   if (planned) job.source.hub.notices.emplace_back("the weight files are not there: shapes are those of the family's rules, dtypes those of config.json");
   CROSSDOCK_RETURN_IF_ERROR(CheckApart(job.source, options.target, job.target.unit));
   for (const std::optional<std::string>* report : {&options.emit_manifest, &options.receipt}) {

@@ -7,6 +7,7 @@
 
 #include "base/checked_math.h"
 #include "dialects/hf/quantized.h"
+#include "dialects/hf/spelling.h"
 #include "family/bind.h"
 #include "family/detect.h"
 #include "fmt/format.h"
@@ -22,16 +23,27 @@ struct Planned {
   Shape shape;
 };
 
-/// Every tensor that the family has, by its hub name.
-Result<std::map<std::string, Planned>> TensorsOf(const family::FamilyFile& family, const family::ModelConfig& config, DType dtype) {
+/// Every tensor that the family has, in the spelling of the index; where names leave that open, as released. Copies of another
+/// tensor (the embedding and the head beside a layer of multi-token prediction) are as large as that.
+Result<std::map<std::string, Planned>> TensorsOf(const family::FamilyFile& family, const family::ModelConfig& config, const formats::safetensors::Index& index, DType dtype) {
   CROSSDOCK_ASSIGN_OR_RETURN(const family::Model model, family::EvaluateModel(family, config));
+  std::vector<std::string> names;
+  for (const formats::safetensors::Index::Item& item : index.items) names.push_back(item.name);
+  const auto no_shapes = [](std::string_view) -> const Shape* { return nullptr; };
   family::BindOptions bind;
   bind.dialect = "hf";
+  Result<dialects::hf::Spellings> spelled = dialects::hf::SpellingOfNames(family, model, names, no_shapes, "the index");
+  if (spelled) bind.spellings = *std::move(spelled);
+  else if (!family.released.empty()) bind.spellings = {family.released};
   CROSSDOCK_ASSIGN_OR_RETURN(family::Binding binding, family::Bind(family, model, bind));
   std::map<std::string, Planned> tensors;
-  for (family::HubTensor& tensor : binding.hub) {
-    const DType own = family::FitsAny(family.f32_islands, tensor.name) ? DType::kF32 : dtype;
-    tensors.emplace(std::move(tensor.name), Planned{own, std::move(tensor.shape)});
+  for (family::DialectTensor& tensor : binding.tensors) {
+    const bool island = std::ranges::any_of(tensor.hub, [&](std::int32_t part) { return family::FitsAny(family.f32_islands, binding.hub[static_cast<std::size_t>(part)].name); });
+    tensors.emplace(std::move(tensor.name), Planned{island ? DType::kF32 : dtype, std::move(tensor.shape)});
+  }
+  for (const family::HubCopy& copy : binding.copies) {
+    const auto original = tensors.find(family::SpelledName(family, bind.spellings, copy.of));
+    if (original != tensors.end()) tensors.emplace(family::SpelledName(family, bind.spellings, copy.name), original->second);
   }
   return tensors;
 }
@@ -105,7 +117,7 @@ Result<std::unique_ptr<io::OverlayStorage>> OverPlannedShards(io::Storage& stora
     for (const family::FamilyFile& file : family::BuiltinFamilies()) families.push_back(&file);
     CROSSDOCK_ASSIGN_OR_RETURN(family, family::DetectByConfig(config, families));
   }
-  CROSSDOCK_ASSIGN_OR_RETURN(auto tensors, TensorsOf(*family, config, quantized.dtype));
+  CROSSDOCK_ASSIGN_OR_RETURN(auto tensors, TensorsOf(*family, config, index, quantized.dtype));
   if (quantized.block) TakeScales(index, *quantized.block, &tensors);
   auto over = std::make_unique<io::OverlayStorage>(storage);
   CROSSDOCK_RETURN_IF_ERROR(LayOver(request.path, index, tensors, over.get()));

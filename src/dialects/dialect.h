@@ -45,6 +45,7 @@ struct TiedPair {
 struct HubCopy {
   std::string name, of;                                 ///< hub names
   std::int32_t entry = -1, original = -1;               ///< entries of the source catalog; -1: not there
+  bool absent = false;                                  ///< the source's format would store it, and the source does without
 };
 
 struct Counters {

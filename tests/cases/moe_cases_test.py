@@ -184,6 +184,13 @@ class Prediction(MoeCase):
         checkpoint.write(self.path("without"), config, without)
         self.run_tool("convert", "without", "back", "--to", "hf")
         self.same("back", without)
+        for target in ("megatron", "megatron-legacy"):       # which keep one embedding and one head: Hugging Face gets its copies again
+            self.run_tool("convert", "without", target, "--to", target, "--tp", 2, "--pp", 2, "--first-stage-layers", 1)
+            self.run_tool("convert", target, "of-" + target, "--to", "hf")
+            self.same("of-" + target, items)
+        self.run_tool("convert", "megatron", "state", "--to", "full-state")
+        self.run_tool("convert", "state", "of-state", "--to", "hf")
+        self.same("of-state", items)
         name = "model.layers.3.embed_tokens.weight"
         data = items[name][2]
         checkpoint.write(self.path("other"), config, items | {name: ("BF16", items[name][1], bytes([data[0] ^ 1]) + data[1:])})

@@ -18,6 +18,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 import checkpoint  # noqa: E402
 from case import Case, PROGRAM, main  # noqa: E402
 import models  # noqa: E402
+import moe_checkpoint  # noqa: E402
 
 TRACKER = "latest_checkpointed_iteration.txt"
 
@@ -302,6 +303,18 @@ class Planning(Case):
                 items[name + "_scale_inv"] = ("F32", blocks, struct.pack("<f", 2.0) * (blocks[0] * blocks[1]))
         checkpoint.write(self.path("hf"), config, items, shards=3)
         self.plans_alike("--to", "hf")
+
+    def test_before_copies_beside_a_layer_of_prediction_are_there(self):
+        """The index of DeepSeek-V3's release names the embedding and the head once more."""
+        config, items = moe_checkpoint.deepseek()
+        self.assertTrue(any(name.endswith("shared_head.head.weight") for name in items))
+        checkpoint.write(self.path("hf"), config, items, shards=3)
+        self.plans_alike("--to", "megatron", "--tp", 2, "--ep", 2)
+
+    def test_before_experts_in_another_spelling_are_there(self):
+        config, items = moe_checkpoint.qwen()
+        checkpoint.write(self.path("hf"), config, moe_checkpoint.fused(config, items), shards=3)
+        self.plans_alike("--to", "megatron", "--ep", 2)
 
     def test_a_tensor_that_no_rule_names_has_no_shape(self):
         checkpoint.write(self.path("hf"), checkpoint.config(), shards=2)

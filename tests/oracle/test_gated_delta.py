@@ -1,6 +1,7 @@
 """Qwen3-Next and Qwen3.5 before transformers and before Megatron-Core's own gated delta net and gated attention: logits of what is
 written, names and shapes that Megatron asks for, every cut, and the way back bit for bit."""
 import json
+import shlex
 
 import pytest
 
@@ -13,6 +14,7 @@ import torch
 
 import gated_delta
 import mcore_env as env
+import mcore_load
 import models
 from reference import assert_same, read_directory
 
@@ -53,6 +55,20 @@ def test_megatron_computes_transformers_logits(source, tmp_path, case):
     sections = numpy.split(whole, numpy.cumsum([24, 24, 80, 80, 8])[:5])
     for rank, (_, cut, _) in enumerate(gated_delta.load(step, config, layout=env.Layout(tp=2))):
         assert numpy.array_equal(cut[name], numpy.concatenate([numpy.split(section, 2)[rank] for section in sections]))
+
+
+@pytest.mark.parametrize("case", ["qwen3_next_mixed", "qwen3_5"])
+def test_a_run_builds_this_model_from_the_flags_printed(source, tmp_path, case):
+    """Megatron reads none of these from a checkpoint's arguments, and asks for other tensors without them."""
+    directory, config = source(case)
+    text = tool.convert(directory, tmp_path / "megatron", "--to", "megatron")
+    line = next(line for line in text.splitlines() if line.strip().startswith("--load "))
+    found = mcore_load.stored_arguments(shlex.split(line))
+    expected = {"linear_" + name: config["linear_" + name] for name in ("key_head_dim", "value_head_dim", "conv_kernel_dim")}
+    expected |= {f"linear_num_{name}_heads": config[f"linear_num_{name}_heads"] for name in ("key", "value")}
+    expected |= {"attention_output_gate": True, "experimental_attention_variant": "gated_delta_net", "apply_layernorm_1p": True}
+    expected["linear_attention_freq"] = [int(kind == "linear_attention") for kind in config["layer_types"]]
+    assert {name: found.get(name) for name in expected} == expected, line
 
 
 ROUNDS = [("qwen3_next", layout) for layout in LAYOUTS] + [("qwen3_next_mixed", "tp2_pp2_uneven"), ("qwen3_5", "tp2_pp2_uneven"), ("qwen3_5", "tp4"), ("qwen3_5_moe", "ep3_pp2")]

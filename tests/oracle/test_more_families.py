@@ -1,6 +1,7 @@
 """HF -> Megatron -> HF for the families beyond the common ones, each under several cuts: what comes back is the source bit for
 bit (tensors, dtypes, configuration) and transformers computes the same logits from it. A dialect that lacks a family says so."""
 import json
+import shlex
 
 import pytest
 
@@ -11,6 +12,7 @@ tool.require()
 import torch
 
 import mcore_env as env
+import mcore_load
 import mcore_more
 import models
 from reference import assert_same, fill, read_directory
@@ -132,6 +134,19 @@ def test_megatron_has_these_names_and_shapes(source, tmp_path, case):
         for layer in [f".{index}" for index, moe in enumerate(frequency) if moe] if frequency else [""]:
             wanted[f"decoder.layers{layer}.pre_mlp_layernorm.weight"] = wanted.pop(f"decoder.layers{layer}.mlp.linear_fc1.layer_norm_weight")
     assert found == wanted
+
+
+# What load_args_from_checkpoint leaves to the command line and without which Megatron computes something else.
+FLAGS = {"gpt_oss": dict(quick_geglu=True, swiglu=False, glu_linear_offset=1, activation_func_clamp_value=7.0, softmax_type="learnable", add_bias_linear=True),
+         "llama4": dict(no_rope_freq=[0, 1, 0], qk_l2_norm=True, moe_apply_probs_on_input=True)}
+
+
+@pytest.mark.parametrize("case", FLAGS)
+def test_a_run_builds_this_model_from_the_flags_printed(source, tmp_path, case):
+    text = tool.convert(source(case)[0], tmp_path / "megatron", "--to", "megatron")
+    line = next(line for line in text.splitlines() if line.strip().startswith("--load "))
+    found = mcore_load.stored_arguments(shlex.split(line))
+    assert {name: found.get(name) for name in FLAGS[case]} == FLAGS[case], line
 
 
 def test_gate_and_up_lie_as_megatron_multiplies_them(source, tmp_path):

@@ -56,6 +56,7 @@ void ClaimCopies(Reading* reading) {
   for (const family::HubCopy& copy : reading->binding.copies) {
     HubCopy one{copy.name, copy.of == kHead && !untied ? std::string(kEmbedding) : copy.of, FindHub(*reading, copy.name), -1};
     one.original = FindHub(*reading, one.of);
+    one.absent = one.entry < 0 && reading->prefix.empty();   // a full state has no place for copies
     if (one.entry >= 0) {
       const auto index = static_cast<std::size_t>(one.entry);
       reading->claimed[index] = true;

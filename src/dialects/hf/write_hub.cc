@@ -110,7 +110,7 @@ Status AddCopies(const HubState& hub, const TargetOptions& options, const Spelli
     const std::string name = family::SpelledName(*hub.family, spellings, copy.name);
     const auto& order = options.template_order;
     const bool listed = std::find(order.begin(), order.end(), name) != order.end();
-    const bool wanted = order.empty() ? hub.config.words != "hf" || copy.entry >= 0 : listed;
+    const bool wanted = order.empty() ? !copy.absent : listed;
     const auto original = by_name.find(family::SpelledName(*hub.family, spellings, copy.of));
     if (!wanted || original == by_name.end()) continue;
     const HubTensor& of = *original->second;

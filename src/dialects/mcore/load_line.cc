@@ -22,12 +22,12 @@ std::string Number(const Value& args, std::string_view name) {
   return whole ? fmt::format("{}", *whole) : fmt::format("{}", args.GetFloat(name).value_or(0));
 }
 
-/// (4095, 0) as the parser takes it.
-std::string Window(const Value& window) {
+/// (4095, 0) or a number for each layer, as the parser takes them.
+std::string Numbers(const Value& list) {
   std::string text;
-  for (const Value& side : *window.as_sequence()) {
-    const std::int64_t* size = side.as_int();
-    text += fmt::format("{}{}", text.empty() ? "" : ",", size != nullptr ? *size : 0);
+  for (const Value& one : *list.as_sequence()) {
+    const std::int64_t* number = one.as_int();
+    text += fmt::format("{}{}", text.empty() ? "" : ",", number != nullptr ? *number : 0);
   }
   return text;
 }
@@ -56,7 +56,22 @@ std::string UnreadFlags(const Value& args) {
     }
   }
   if (args.GetInt("num_experts").value_or(0) > 0) {
-    for (const char* name : {"moe_router_num_groups", "moe_router_group_topk", "moe_shared_expert_gate"}) add(name);
+    for (const char* name : {"moe_router_num_groups", "moe_router_group_topk", "moe_shared_expert_gate", "moe_apply_probs_on_input"}) add(name);
+  }
+  const auto add_layers = [&](std::string_view name, std::string_view flag) {
+    if (const Value* each = args.Find(name); each != nullptr && each->as_sequence() != nullptr) flags += fmt::format(" {} '([{}])'", flag, Numbers(*each));
+    if (const std::optional<std::int64_t> every = args.GetInt(name)) flags += fmt::format(" {} {}", flag, *every);
+  };
+  for (const char* name : {"quick_geglu", "activation_func_clamp_value", "attention_output_gate", "qk_l2_norm"}) add(name);
+  if (args.GetFloat("glu_linear_offset").value_or(0) != 0) add("glu_linear_offset");
+  if (args.GetString("softmax_type").value_or("vanilla") != "vanilla") add("softmax_type");
+  add_layers("no_rope_freq", "--no-rope-freq");
+  if (args.GetString("experimental_attention_variant")) {
+    for (const char* name : {"experimental_attention_variant", "linear_conv_kernel_dim", "linear_key_head_dim", "linear_value_head_dim", "linear_num_key_heads",
+                             "linear_num_value_heads"}) {
+      add(name);
+    }
+    add_layers("linear_attention_freq", "--linear-attention-freq");
   }
   return flags;
 }
@@ -100,9 +115,9 @@ std::string LoadFlags(const Value& args) {
   }
   flags += UnreadFlags(args);
   const Value* window = args.Find("window_size");
-  if (window != nullptr && window->as_sequence() != nullptr) flags += " --window-size " + Window(*window);
+  if (window != nullptr && window->as_sequence() != nullptr) flags += " --window-size " + Numbers(*window);
   if (const Value* skip = args.Find("window_attn_skip_freq"); skip != nullptr && skip->as_sequence() != nullptr) {
-    flags += fmt::format(" --window-attn-skip-freq '([{}])'", Window(*skip));
+    flags += fmt::format(" --window-attn-skip-freq '([{}])'", Numbers(*skip));
   }
   return flags + LayoutFlags(args);
 }

@@ -35,6 +35,23 @@ TEST(LoadLine, SaysThatThereIsNoOptimizerUnlessReleaseDoes) {
   EXPECT_EQ(LoadLine("/run", "/run/release", state), "--load /run --use-checkpoint-args");
 }
 
+TEST(LoadLine, SaysWhatMegatronDoesNotReadFromACheckpoint) {
+  StoredState state;
+  state.release = true;
+  state.args = Json(R"({"swiglu": false, "quick_geglu": true, "glu_linear_offset": 1, "activation_func_clamp_value": 7.0, "softmax_type": "learnable"})");
+  EXPECT_EQ(LoadLine("R", "R/release", state),
+            "--load R --use-checkpoint-args --quick-geglu --activation-func-clamp-value 7 --glu-linear-offset 1 --softmax-type learnable");
+  state.args = Json(R"({"qk_l2_norm": true, "no_rope_freq": [0, 1, 1], "num_experts": 4, "moe_apply_probs_on_input": true})");
+  EXPECT_EQ(LoadLine("R", "R/release", state), "--load R --use-checkpoint-args --moe-apply-probs-on-input --qk-l2-norm --no-rope-freq '([0,1,1])'");
+  state.args = Json(R"({"experimental_attention_variant": "gated_delta_net", "linear_conv_kernel_dim": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 10,
+                        "linear_num_key_heads": 2, "linear_num_value_heads": 6, "linear_attention_freq": [1, 0], "attention_output_gate": true})");
+  EXPECT_EQ(LoadLine("R", "R/release", state),
+            "--load R --use-checkpoint-args --attention-output-gate --experimental-attention-variant gated_delta_net --linear-conv-kernel-dim 4 --linear-key-head-dim 8 "
+            "--linear-value-head-dim 10 --linear-num-key-heads 2 --linear-num-value-heads 6 --linear-attention-freq '([1,0])'");
+  state.args = Json(R"({"softmax_type": "vanilla", "glu_linear_offset": 0.0, "linear_conv_kernel_dim": 4, "no_rope_freq": null, "linear_attention_freq": 4})");
+  EXPECT_EQ(LoadLine("R", "R/release", state), "--load R --use-checkpoint-args");
+}
+
 TEST(LoadLine, NamesTheTokenizerThatTravelsAlong) {
   StoredState state;
   state.release = state.tokenizer = true;
