@@ -28,7 +28,7 @@ struct Report {
 [[nodiscard]] Result<Report> Inspect(const InspectOptions& options, const Hooks& hooks);
 [[nodiscard]] Result<Report> Roundtrip(const RoundtripOptions& options, const Hooks& hooks);
 /// The mapping and the optimizer partition: a row a target tensor with the rule that put it there.
-[[nodiscard]] Result<Report> Manifest(const ConvertOptions& options, const Hooks& hooks);
+[[nodiscard]] Result<Report> Manifest(const ConvertOptions& asked, const Hooks& hooks);
 /// All families, or one family's rules in full; `rules` adds a file of the user's own.
 [[nodiscard]] Result<Report> Families(const std::string& name, const std::optional<std::string>& rules);
 /// Writes a small Qwen3 (4 layers, seeded random weights) as DIR/hf and, with Adam state, DIR/full-state.

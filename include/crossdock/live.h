@@ -40,7 +40,7 @@ struct GlobalRank {
 /// Megatron-Core's default order, `tp-cp-ep-dp-pp` (parallel_state.initialize_model_parallel, 0.12 to 0.19): tensor ranks count fastest,
 /// then those of context parallelism, then the copies, stages slowest; experts count their tensor ranks, then expert ranks, then copies, and
 /// the same stages. kUsage for a rank outside the world, or a world that the layout does not divide.
-[[nodiscard]] Result<RankPlace> PlaceOfRank(const LayoutOptions& layout, const GlobalRank& rank);
+[[nodiscard]] Result<RankPlace> PlaceOfRank(const LayoutOptions& options, const GlobalRank& rank);
 
 /// A tensor of a rank.
 struct LiveTensor {

@@ -79,7 +79,7 @@ struct LayoutOption {
   const char* name;
   Status (*read)(const Request&, std::string_view name, LayoutOptions*);
 };
-const std::array kLayoutOptions = {
+const std::array layout_options = {
     LayoutOption{"tp", [](const Request& r, std::string_view n, LayoutOptions* o) { return SmallInt(r, n, 1, &o->tp); }},
     LayoutOption{"pp", [](const Request& r, std::string_view n, LayoutOptions* o) { return SmallInt(r, n, 1, &o->pp); }},
     LayoutOption{"ep", [](const Request& r, std::string_view n, LayoutOptions* o) { return SmallInt(r, n, 1, &o->ep); }},
@@ -97,7 +97,7 @@ const std::array kLayoutOptions = {
 };
 
 Status FillLayout(const Request& request, LayoutOptions* layout) {
-  for (const LayoutOption& option : kLayoutOptions) {
+  for (const LayoutOption& option : layout_options) {
     CROSSDOCK_RETURN_IF_ERROR(option.read(request, option.name, layout));
     layout->given = layout->given || request.values.contains(option.name);
   }
@@ -255,8 +255,8 @@ Result<std::vector<std::string>> AllowedThings(const Request& request) {
   const bool converting = (request.command->bit & kConverting) != 0;
   std::vector<std::string> allow = request.All("allow");
   for (const std::string& what : allow) {
-    CROSSDOCK_ASSIGN_OR_RETURN(const std::string checked,
-                               ParseChoice("allow", what, converting ? "unknown-tensors unscaled-fp8 missing-optimizer nonfinite inexact" : "unknown-tensors unscaled-fp8"));
+    const Result<std::string> checked = ParseChoice("allow", what, converting ? "unknown-tensors unscaled-fp8 missing-optimizer nonfinite inexact" : "unknown-tensors unscaled-fp8");
+    if (!checked) return checked.error();
   }
   return allow;
 }

@@ -102,7 +102,6 @@ Result<Report> Families(const std::string& name, const std::optional<std::string
   std::size_t width = 12;
   for (const family::FamilyFile* listed : files) width = std::max(width, listed->name.size());
   report.text = fmt::format("{:<{}} {:<19} {}\n", "family", width, "dialects", "architectures");
-  bool found = false;
   std::vector<std::string_view> known;
   for (const family::FamilyFile* listed : files) {
     const family::FamilyFile& file = *listed;
@@ -115,13 +114,12 @@ Result<Report> Families(const std::string& name, const std::optional<std::string
     for (const auto& [judge, what] : file.verified) report.text += fmt::format("  verified    {}: {}\n", judge, what);
     list.mutable_sequence()->push_back(Describe(file));
     if (file.name != name) continue;
-    found = true;
     Value one = Describe(file);
     const std::string full = RulesInFull(file);
     one.Set("rules", full);
     return Report{full, ToJson(one) + "\n", true, true, {}};
   }
-  if (!name.empty() && !found) {
+  if (!name.empty()) {
     return MakeError(ErrorCode::kUsage, fmt::format("there is no family `{}`", Printable(name)))
         .WithHint(Nearest(name, known).empty() ? "`crossdock families` lists them" : DidYouMean(name, known));
   }

@@ -150,10 +150,10 @@ class Watcher {
     const Result<Value> config = text ? ParseJson(*text) : Result<Value>(Value());
     if (!config) return "";
     const std::optional<std::string> name = config->GetString("dtype") ? config->GetString("dtype") : config->GetString("torch_dtype");
-    static const std::map<std::string_view, std::string_view> kShort = {{"bfloat16", "bf16"}, {"float16", "fp16"}, {"float32", "fp32"}};
+    static const std::map<std::string_view, std::string_view> short_names = {{"bfloat16", "bf16"}, {"float16", "fp16"}, {"float32", "fp32"}};
     if (!name) return "";
-    const auto known = kShort.find(*name);
-    return known == kShort.end() ? *name : std::string(known->second);
+    const auto known = short_names.find(*name);
+    return known == short_names.end() ? *name : std::string(known->second);
   }
 
   Status CallHook(ExportedStep step) {

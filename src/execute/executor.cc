@@ -133,7 +133,7 @@ class Execution {
         dir_(std::move(staging_dir)),
         frames_(std::move(frames)),
         options_(options),
-        fp8_(std::move(fp8)),
+        fp8_(fp8),
         kinds_{placement.wants_crc32, options.digests},
         done_(plan.tasks.size(), false),
         places_(plan, placement.catalog),
@@ -551,10 +551,10 @@ Result<ExecuteReport> Execute(const plan::Plan& plan, io::Storage& source_storag
   Fp8Kernels fp8;
   if (options.cuda) {
     CROSSDOCK_ASSIGN_OR_RETURN(quantize::CudaDevice device, quantize::CudaDevice::Open());
-    fp8 = Fp8Kernels(std::move(device));
+    fp8 = Fp8Kernels(device);
   }
   Execution execution(plan, source_storage, source, target_storage, staging_dir, placement, std::move(frames), writer,
-                      options, std::move(fp8));
+                      options, fp8);
   return execution.Run();
 }
 

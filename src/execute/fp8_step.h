@@ -15,7 +15,7 @@ namespace crossdock::execute {
 class Fp8Kernels {
  public:
   Fp8Kernels() = default;  ///< the CPU
-  explicit Fp8Kernels(quantize::CudaDevice device) : device_(std::move(device)) {}
+  explicit Fp8Kernels(quantize::CudaDevice device) : device_(device) {}
 
   [[nodiscard]] Result<quantize::NonFinite> QuantizeBlocks(const plan::Quantize& step, const std::byte* w, std::byte* q, float* s) const;
   [[nodiscard]] Result<float> AmaxOf(const plan::Quantize& step, const std::byte* w, quantize::NonFinite* found) const;

@@ -50,7 +50,7 @@ bool IsSingle(const Shape& scales) {
 std::shared_ptr<Node> NodeOf(Op op, Expr values, Expr scales, Shape shape, DType dtype) {
   auto node = std::make_shared<Node>();
   node->op = op;
-  node->shape = shape;
+  node->shape = std::move(shape);
   node->dtype = dtype;
   node->inputs = {std::move(values), std::move(scales)};
   return node;

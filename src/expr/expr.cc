@@ -88,7 +88,7 @@ Expr Leaf(int ordinal, DType dtype, Shape shape) {
   auto node = std::make_shared<Node>();
   node->leaf = ordinal;
   node->dtype = dtype;
-  node->shape = shape;
+  node->shape = std::move(shape);
   return node;
 }
 

@@ -111,7 +111,7 @@ void Prefix(const Include& include, FamilyFile* base) {
   for (auto& [name, spelling] : base->spellings) {
     for (SpellingRow& row : spelling.rows) respell(row.hub), respell(row.target.name);
     std::map<std::string, std::string> prefixes;
-    for (auto [released, spelled] : spelling.prefixes) prefixes[Respelled(include.hub, released)] = Respelled(include.hub, spelled);
+    for (const auto& [released, spelled] : spelling.prefixes) prefixes[Respelled(include.hub, released)] = Respelled(include.hub, spelled);
     spelling.prefixes = std::move(prefixes);
   }
   base->language_model = LanguageModel{base->name, include.hub};

@@ -33,11 +33,11 @@ struct Model {
 };
 
 /// Values of all letters from a configuration.
-[[nodiscard]] Result<Letters> EvaluateLetters(const FamilyFile& family, const ModelConfig& config);
+[[nodiscard]] Result<Letters> EvaluateLetters(const FamilyFile& family, const ModelConfig& whole);
 /// The words of [conditions] that hold.
-[[nodiscard]] Result<std::vector<std::string>> EvaluateConditions(const FamilyFile& family, const ModelConfig& config);
+[[nodiscard]] Result<std::vector<std::string>> EvaluateConditions(const FamilyFile& family, const ModelConfig& whole);
 [[nodiscard]] Result<Model> EvaluateModel(const FamilyFile& family, const ModelConfig& config);
 /// The kinds alone, for `layers` layers.
-[[nodiscard]] Result<LayerKinds> EvaluateKinds(const FamilyFile& family, const ModelConfig& config, std::int64_t layers);
+[[nodiscard]] Result<LayerKinds> EvaluateKinds(const FamilyFile& family, const ModelConfig& whole, std::int64_t layers);
 
 }  // namespace crossdock::family

@@ -114,20 +114,20 @@ const Value* Decayed(const Value& extras, bool muon) {
 
 /// Every field that a group of torch.optim.Muon has in torch 2.15 (torch/optim/_muon.py).
 void FillMuonDefaults(Value* group) {
-  const std::pair<const char*, Value> kDefaults[] = {{"nesterov", Value(true)}, {"ns_coefficients", Value::MakeTuple({Value(3.4445), Value(-4.7750), Value(2.0315)})},
+  const std::pair<const char*, Value> defaults[] = {{"nesterov", Value(true)}, {"ns_coefficients", Value::MakeTuple({Value(3.4445), Value(-4.7750), Value(2.0315)})},
                                                      {"eps", Value(1e-7)},      {"ns_steps", Value(5)},
                                                      {"adjust_lr_fn", Value()}};
-  for (const auto& [name, value] : kDefaults) {
+  for (const auto& [name, value] : defaults) {
     if (group->Find(name) == nullptr) group->Set(name, value);
   }
 }
 
 /// Every field that AdamW's group has in torch 2.15: dcp.load asks for each one that the loading optimizer has.
 void FillDefaults(Value* group) {
-  const std::pair<const char*, Value> kDefaults[] = {{"amsgrad", Value(false)},  {"maximize", Value(false)}, {"foreach", Value()},
+  const std::pair<const char*, Value> defaults[] = {{"amsgrad", Value(false)},  {"maximize", Value(false)}, {"foreach", Value()},
                                                      {"capturable", Value(false)}, {"differentiable", Value(false)}, {"fused", Value()},
                                                      {"decoupled_weight_decay", Value(true)}};
-  for (const auto& [name, value] : kDefaults) {
+  for (const auto& [name, value] : defaults) {
     if (group->Find(name) == nullptr) group->Set(name, value);
   }
 }

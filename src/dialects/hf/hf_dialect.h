@@ -34,7 +34,7 @@ struct ReadOptions {
 
 /// Target: an HF directory (params only; what is left behind is named) or full-state safetensors (all slots, meta/).
 [[nodiscard]] Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options);
-[[nodiscard]] Result<TargetState> WriteFullState(const HubState& hub, const TargetOptions& options);
+[[nodiscard]] Result<TargetState> WriteFullState(const HubState& given, const TargetOptions& options);
 /// Target: a plain PyTorch DCP as `dcp.save({"model": ..., "optim": ...})` makes of get_state_dict's two results. It has no place
 /// for master weights: they become the parameters (--params-from master) or are left out, which a notice says.
 [[nodiscard]] Result<TargetState> WriteDcp(const HubState& hub, const TargetOptions& options);

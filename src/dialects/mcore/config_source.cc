@@ -217,10 +217,10 @@ Status CheckTensorsAgree(const StoredArgs& stored, const family::McoreFacts& fac
     const char* tensors;
     bool there;
   };
-  const std::array kSaid = {Said{"add_qkv_bias", "self_attention.linear_qkv.bias", facts.qkv_bias},
-                            Said{"qk_layernorm", "self_attention.q_layernorm.weight", facts.qk_layernorm}};
+  const std::array claims = {Said{"add_qkv_bias", "self_attention.linear_qkv.bias", facts.qkv_bias},
+                             Said{"qk_layernorm", "self_attention.q_layernorm.weight", facts.qk_layernorm}};
   if (facts.mla || stored.args.GetBool("multi_latent_attention").value_or(false)) return OkStatus();  // its norms have other names
-  for (const Said& said : kSaid) {
+  for (const Said& said : claims) {
     const std::optional<bool> value = stored.args.GetBool(said.argument);
     const bool by_all = said.there && stored.args.GetBool("add_bias_linear").value_or(false);  // biases on all linear layers
     if (!value || *value == said.there || by_all) continue;

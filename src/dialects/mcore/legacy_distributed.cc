@@ -197,7 +197,7 @@ class Splitter {
 std::optional<std::int64_t> BucketSizeOf(const Value& args, int stage, std::size_t chunk, std::int64_t parameters) {
   if (!args.GetBool("overlap_grad_reduce").value_or(false) || stage > 0 || chunk > 0) return std::nullopt;
   if (const std::optional<std::int64_t> count = args.GetInt("ddp_num_buckets"); count && *count > 0) return parameters / *count;
-  if (const std::optional<std::int64_t> size = args.GetInt("ddp_bucket_size")) return *size;
+  if (const std::optional<std::int64_t> size = args.GetInt("ddp_bucket_size")) return size;
   constexpr std::int64_t kLeast = 40'000'000;
   constexpr std::int64_t kPerRank = 1'000'000;
   const std::int64_t ranks = std::clamp<std::int64_t>(args.GetInt("data_parallel_size").value_or(1), 1, 1 << 20) * std::clamp<std::int64_t>(args.GetInt("context_parallel_size").value_or(1), 1, 1 << 20);

@@ -366,7 +366,7 @@ class Merger {
     });
   }
 
-  void Add(const std::string& key, Slot slot, Expr whole) {
+  void Add(const std::string& key, Slot slot, const Expr& whole) {
     if (whole == nullptr) return;
     const std::string name = SlotKey(slot, key, muon_ ? OptimizerForm::kPlain : OptimizerForm::kDistributed);
     view_.catalog.entries.push_back({name, Slot::kParam, whole->dtype, whole->shape, {}});

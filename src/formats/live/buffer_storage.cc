@@ -144,7 +144,7 @@ Status BufferStorage::RemoveFile(const std::string& path) {
   return others_->RemoveFile(other);
 }
 
-Status BufferStorage::RemoveDir(const std::string& dir) { return NotOfBuffers(dir, "are not removed"); }
+Status BufferStorage::RemoveDir(const std::string& path) { return NotOfBuffers(path, "are not removed"); }
 
 Status BufferStorage::SyncDir(const std::string& /*dir*/) { return OkStatus(); }
 
