@@ -9,7 +9,10 @@
 namespace crossdock::convert {
 
 ScratchDir::~ScratchDir() {
-  if (!path_.empty()) (void)io::RemoveTree(storage_, path_);
+  if (path_.empty()) return;
+  (void)io::RemoveTree(storage_, path_);
+  std::error_code gone;
+  std::filesystem::remove(path_, gone);  // made outside of a storage that is not the file system
 }
 
 Status ScratchDir::Make() {
