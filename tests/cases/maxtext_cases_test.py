@@ -34,6 +34,32 @@ class MaxText(Case):
         checkpoint.write_json(self.path(step, "hf", "config.json"), config | {"vocab_size": 70})
         self.refused("no", "convert", step, "no", "--to", "hf", says=["token_embedder.embedding", "70", "64"])
 
+    def test_b07_norms_around_zero_are_shifted_once_and_listed(self):
+        """Gemma's norms multiply by 1 + w, MaxText's by what is stored."""
+        config = checkpoint.config(architectures=["Gemma2ForCausalLM"], model_type="gemma2", num_hidden_layers=2, query_pre_attn_scalar=4, sliding_window=32,
+                                   attn_logit_softcapping=50.0, final_logit_softcapping=30.0, tie_word_embeddings=True, torch_dtype="float32",
+                                   hidden_activation="gelu_pytorch_tanh", attention_bias=False)
+        shapes = checkpoint.shapes(config)
+        del shapes["lm_head.weight"]
+        for layer in range(2):
+            for norm in ("pre_feedforward_layernorm", "post_feedforward_layernorm"):
+                shapes[f"model.layers.{layer}.{norm}.weight"] = [16]
+        items = {name: ("F32", shape, b"".join(b"\0\0" + data[i:i + 2] for i in range(0, len(data), 2))) for name, (_, shape, data) in checkpoint.filled(shapes).items()}
+        checkpoint.write(self.path("gemma"), config, items)
+        mapping = self.json("manifest", "gemma", "--to", "maxtext", "--family", "gemma2")
+        shifted = [row for row in mapping["tensors"] if row["expression"].count("offset[1]") == 1]
+        norms = {name for name in shapes if "norm" in name}
+        self.assertEqual({source for row in shifted for _, source in row["sources"]}, norms)
+        self.assertFalse([row["name"] for row in mapping["tensors"] if "offset" in row["expression"] and row not in shifted])
+        told = self.text("convert", "gemma", "m", "--to", "maxtext", "--family", "gemma2")
+        self.assertIn("scaled or shifted values, computed in F32", told)
+        self.run_tool("convert", os.path.join("m", "0"), "again", "--to", "maxtext", "--iteration", 1)
+        for tree in (os.path.join("m", "0"), os.path.join("again", "1")):
+            self.run_tool("convert", tree, "back", "--to", "hf", "--force")
+            found = checkpoint.read(self.path("back"))
+            for name in norms:
+                self.assertTrue(found[name][2] == items[name][2], name)
+
     def test_b81_with_and_without_marker_and_unfinished(self):
         with_marker, without = self.maxtext("marked"), self.maxtext("bare", "--no-commit-marker")
         for step, there in ((with_marker, True), (without, False)):

@@ -66,6 +66,19 @@ class Tunix(Case):
             "intermediate_size": 12, "vocab_size": 18, "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "tie_word_embeddings": True, "torch_dtype": "float32"})
         return "config.json"
 
+    def test_b87_random_generators_are_no_weights_and_come_back(self):
+        """The trainer's modules keep generators of random numbers among the weights: counts and keys of every layer."""
+        source = GOLDEN / "checkpoints/sft"
+        generators = {name: form for name, form in self.names(source).items() if ".rngs." in name}
+        self.assertGreater(len(generators), 5)
+        told = self.text("convert", source, "hf", "--to", "hf", "--hf-template", self.template())
+        self.assertIn("rngs", told[told.index("left out"):])
+        self.assertFalse([name for name in checkpoint.read(self.path("hf")) if "rngs" in name])
+        told = self.text("convert", source, "m", "--to", "maxtext")
+        self.assertIn(f"({len(generators)} of them)", told[told.index("left out"):])
+        self.run_tool("convert", "m", "back", "--to", "tunix")
+        self.assertEqual({name: form for name, form in self.names("back").items() if ".rngs." in name}, generators)
+
     def test_b89_what_does_not_fit_is_refused(self):
         rl, lora = GOLDEN / "checkpoints/rl/actor", GOLDEN / "checkpoints/lora"
         self.refused("no", "convert", rl, "no", "--to", "tunix", "--tunix-template", lora, says=["kernel_lora_a", "nothing fills"])
