@@ -41,6 +41,7 @@ class Merger {
     for (const LegacyRank& rank : ranks_.ranks) {
       CROSSDOCK_ASSIGN_OR_RETURN(LegacyModel shard, ReadLegacyModel(source_, rank));
       extra_states_ += shard.extra_states;
+      if (IsByTorchDcp(source_)) PutInOrder(&shard);
       shards_.push_back(std::move(shard));
     }
     CROSSDOCK_ASSIGN_OR_RETURN(first_layers_, FirstLayers(ranks_, shards_, &layers_));
@@ -57,6 +58,19 @@ class Merger {
 
  private:
   [[nodiscard]] bool Flag(const char* name, bool otherwise) const { return ranks_.args.GetBool(name).value_or(otherwise); }
+
+  /// The optimizer's numbers count in the order of registration, which DCP keeps only by the way.
+  void PutInOrder(LegacyModel* shard) const {
+    for (std::vector<LegacyTensor>& chunk : shard->chunks) {
+      std::vector<std::string> names;
+      for (const LegacyTensor& tensor : chunk) names.push_back(tensor.name);
+      const Result<std::vector<std::string>> ordered = InRegistrationOrder(std::move(names), LayerSpecOf(ranks_.args));
+      if (!ordered) continue;  // that of the file, then
+      std::map<std::string_view, std::size_t> place;
+      for (const std::string& name : *ordered) place.emplace(name, place.size());
+      std::ranges::sort(chunk, {}, [&](const LegacyTensor& tensor) { return place.at(tensor.name); });
+    }
+  }
 
   /// A file whose QKV rows lie in another order looks the same as one of today.
   Status CheckReadable() const {

@@ -3,8 +3,8 @@
 /// On disk (megatron-core 0.19.2, training/checkpointing.py, `save_checkpoint`; torch 2.15, `_nested_dict.py`): the legacy dict of the one
 /// model-parallel rank there is, its keys joined by dots, tensors divided among data-parallel ranks: `args`, `iteration`,
 /// `model.decoder.layers.0.mlp.linear_fc1.weight`, `optimizer.optimizer.state.12.exp_avg`, `optimizer.fp32_from_fp16_params.0.3`.
-/// Parameters' numbers count in the model's order, which the order of keys in `.metadata` follows as long as one rank holds a part of
-/// each: not a rule of the format, so whoever uses the numbers must prove them.
+/// Parameters' numbers count in the order of registration, which the order of keys in `.metadata` follows as long as one rank holds a part
+/// of each: not a rule of the format, so whoever uses the numbers must prove them.
 /// Errors: kUnsupported for tensor-parallel ranks (they save different tensors under one name, of which one survives). Threads: pure
 /// functions.
 #pragma once

@@ -82,6 +82,28 @@ TEST(LegacyViewTest, EachElementComesFromTheRankThatHeldIt) {
   EXPECT_EQ(from("model.layers.6.input_layernorm.weight", {9}, Slot::kAdamMu), (Place{"mp_rank_00_000/model_optim_rng.pt#optimizer/" + fmt::format("optimizer/state/{}/exp_avg", norm), {9}}));
 }
 
+TEST(LegacyViewTest, WhatDcpSavedIsNumberedInTheOrderOfRegistration) {
+  LegacySample sample;
+  sample.tp = sample.pp = 1;
+  sample.counts = {3};
+  sample.adam = true;
+  const Catalog straight = LegacySource(sample);
+  Catalog turned = straight;
+  turned.objects["torch_dcp"] = Value(true);
+  Value& file = turned.objects.at("mp_rank_00/model_optim_rng.pt");
+  Value model = *file.Find("model");
+  std::ranges::reverse(model.as_dict()->items);
+  file.Set("model", std::move(model));
+  ASSERT_OK_AND_ASSIGN(const GlobalView wanted, SeeLegacy(straight, {}));
+  ASSERT_OK_AND_ASSIGN(const GlobalView view, SeeLegacy(turned, {}));
+  EXPECT_TRUE(view.prove_masters);
+  ASSERT_EQ(view.exprs.size(), wanted.exprs.size());
+  for (std::size_t i = 0; i < wanted.exprs.size(); ++i) {
+    EXPECT_EQ(view.catalog.entries[i].name, wanted.catalog.entries[i].name);
+    EXPECT_EQ(expr::LeafOrdinals(view.exprs[i]), expr::LeafOrdinals(wanted.exprs[i])) << wanted.catalog.entries[i].name;
+  }
+}
+
 TEST(LegacyViewTest, TheCopyOfATiedEmbeddingIsLeftOutAndCompared) {
   for (const bool old_names : {false, true}) {
     LegacySample sample;
