@@ -55,7 +55,7 @@ Status ProveMasters(const Source& source, const ConvertOptions& options, const H
   if (pairs.empty()) {
     return MakeError(ErrorCode::kIncomplete, "the order of the optimizer state is proven by its master weights, and there are none to compare")
         .WithPath(source.reader->catalog().root)
-        .WithHint("save the run again with --dist-ckpt-optim-fully-reshardable (Megatron-Core 0.15 or newer), or leave the state behind with --no-optim");
+        .WithHint("save the run again with --ckpt-format torch_dist --dist-ckpt-optim-fully-reshardable (Megatron-Core 0.15 or newer), or leave the state behind with --no-optim");
   }
   verify::MasterOptions how;
   how.memory = options.memory;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dialects/hf/fp8_choice.h"
-#include "base/digits.h"
 
 #include <fnmatch.h>
 
 #include <algorithm>
 #include <array>
+
+#include "base/digits.h"
 
 namespace crossdock::dialects::hf {
 namespace {

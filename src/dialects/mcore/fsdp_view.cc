@@ -24,7 +24,9 @@ constexpr std::string_view kModelPrefix = "model.";
 constexpr std::string_view kWrapper = "module.";
 constexpr std::string_view kStatePrefix = "optimizer.state.";
 constexpr std::string_view kGroupsPrefix = "optimizer.param_to_group_meta.";
-constexpr std::string_view kGatedProjection = ".linear_fc1.weight";
+/// A weight, or a bias, that Megatron stores in two halves.
+constexpr std::array<std::string_view, 2> kGatedProjections = {".linear_fc1.weight", ".linear_fc1.bias"};
+constexpr std::int64_t kMostLayers = 16384;
 /// Parts of a joined projection whose rule is not fc1's.
 constexpr std::array<std::string_view, 2> kOtherJoined = {".in_proj.weight.", ".conv1d."};
 
@@ -58,17 +60,24 @@ class FsdpView {
     for (auto& [name, whole] : whole_) Add(name.first, name.second, std::move(whole));
     view_.catalog.objects["common"] = std::move(common_);
     view_.catalog.objects[kMark] = Value(true);
-    view_.notices.emplace_back("the checkpoint is Megatron-FSDP's: its main weights are the masters, and rounded to the run's type the parameters");
+    view_.notices.push_back(fmt::format("the checkpoint is Megatron-FSDP's: {} of its main weights are rounded to the run's type, {} of them are masters", rounded_, masters_));
     CROSSDOCK_RETURN_IF_ERROR(SortView(&view_));
-    AddExtraStates();
+    CROSSDOCK_RETURN_IF_ERROR(AddExtraStates());
     return std::move(view_);
   }
 
  private:
   /// Such trees hold none of TransformerEngine's, and torch_dist's loader asks for one of every module.
-  void AddExtraStates() {
-    if (LayerSpecOf(args_) != LayerSpec::kTransformerEngine) return;
-    for (auto& [name, value] : EmptyExtraStates(view_.catalog.entries, args_.GetInt("num_layers").value_or(0))) view_.catalog.objects[name] = std::move(value);
+  Status AddExtraStates() {
+    const std::int64_t said = args_.GetInt("num_layers").value_or(layers_);
+    if (said != layers_) {
+      return MakeError(ErrorCode::kCorrupt, "the arguments and the tensors of a checkpoint disagree about its layers").WithTensor("args")
+          .WithExpected(fmt::format("num_layers {}", layers_)).WithFound(std::to_string(said))
+          .WithHint("take the checkpoint from where it was saved: files of another run are among these");
+    }
+    if (LayerSpecOf(args_) != LayerSpec::kTransformerEngine) return OkStatus();
+    for (auto& [name, value] : EmptyExtraStates(view_.catalog.entries, layers_)) view_.catalog.objects[name] = std::move(value);
+    return OkStatus();
   }
 
   /// Counters and arguments, and the parameter groups without repeats.
@@ -91,7 +100,7 @@ class FsdpView {
         } else if (name.starts_with("rng_state.")) {
           ++random;
         } else if (name.find('.') == std::string::npos) {
-          common_.Set(name, value);
+          common_.as_dict()->items.emplace_back(key, value);
         }
       }
     }
@@ -134,7 +143,7 @@ class FsdpView {
       const std::string_view state = rest.substr(dot);
       if (state != ".exp_avg" && state != ".exp_avg_sq") {
         return MakeError(ErrorCode::kUnsupported, "the optimizer of a Megatron-FSDP run holds state that is not Adam's").WithTensor(entry.name)
-            .WithExpected("exp_avg and exp_avg_sq").WithHint("--no-optim leaves the optimizer state behind");
+            .WithExpected("exp_avg and exp_avg_sq").WithFound(Printable(std::string(state.substr(std::min<std::size_t>(1, state.size()))))).WithHint("--no-optim leaves the optimizer state behind");
       }
       part.slot = state == ".exp_avg" ? Slot::kAdamMu : Slot::kAdamNu;
       rest = rest.substr(0, dot);
@@ -144,31 +153,39 @@ class FsdpView {
     const bool other = rest.find(".experts.") != std::string_view::npos || std::ranges::any_of(kOtherJoined, [&](std::string_view word) { return rest.find(word) != std::string_view::npos; });
     if (other) {
       return MakeError(ErrorCode::kUnsupported, "experts and linear attention of Megatron-FSDP trees are not read by this version").WithTensor(entry.name)
+          .WithExpected("layers of attention and one MLP").WithFound(Printable(std::string(rest)))
           .WithHint("load it with Megatron and save it with `--ckpt-format torch_dist`");
     }
-    for (const auto& [end, half] : {std::pair{"_w", 0}, std::pair{"_v", 1}}) {
-      if (!rest.ends_with(std::string(kGatedProjection) + end)) continue;
-      part.half = half;
-      rest.remove_suffix(2);
+    for (const std::string_view projection : kGatedProjections) {
+      for (const auto& [end, half] : {std::pair{"_w", 0}, std::pair{"_v", 1}}) {
+        if (!rest.ends_with(std::string(projection) + end)) continue;
+        part.half = half;
+        rest.remove_suffix(2);
+      }
     }
     part.key = rest;
     const std::pair name(part.slot, part.key);
     Expr leaf = expr::Leaf(index, entry.dtype, entry.shape);
     if (part.half >= 0) {
-      halves_[name][static_cast<std::size_t>(part.half)] = std::move(leaf);
+      Expr& place = halves_[name][static_cast<std::size_t>(part.half)];
+      if (place != nullptr) return Twice(entry.name);
+      place = std::move(leaf);
     } else if (!whole_.emplace(name, std::move(leaf)).second) {
       return Twice(entry.name);
     }
     return OkStatus();
   }
 
-  static Error Twice(const std::string& name) { return MakeError(ErrorCode::kCorrupt, "two tensors of a checkpoint mean the same").WithTensor(name); }
+  static Error Twice(const std::string& name) { return MakeError(ErrorCode::kCorrupt, "two tensors of a checkpoint mean the same").WithTensor(name)
+      .WithExpected("one of each parameter and state, whatever `module.` stands before it").WithFound("another by the same name")
+      .WithHint("save the run again, to an empty directory"); }
 
   Status JoinHalves() {
     for (auto& [name, parts] : halves_) {
       if (parts[0] == nullptr || parts[1] == nullptr) {
         return MakeError(ErrorCode::kIncomplete, "a gated projection has one of its halves only").WithTensor(name.second)
-            .WithExpected("`weight_w` and `weight_v`").WithFound(parts[0] != nullptr ? "`weight_w`" : "`weight_v`");
+            .WithExpected(fmt::format("`_w` and `_v` of its {}", SlotName(name.first))).WithFound(parts[0] != nullptr ? "`_w`" : "`_v`")
+            .WithHint("copy the missing files from where the checkpoint was saved");
       }
       Result<Expr> whole = expr::Concat({parts[0], parts[1]}, 0);
       if (!whole) return Error(std::move(whole).error()).WithTensor(name.second);
@@ -184,8 +201,10 @@ class FsdpView {
     for (auto& [name, whole] : whole_) {
       if (name.first != Slot::kParam || whole->dtype != DType::kF32) continue;
       if (whole_.contains({Slot::kAdamMu, name.second})) masters.emplace(std::pair(Slot::kMaster, name.second), whole);
+      ++rounded_;
       CROSSDOCK_ASSIGN_OR_RETURN(whole, expr::Cast(whole, *run_dtype_));
     }
+    masters_ = masters.size();
     whole_.merge(masters);
     return OkStatus();
   }
@@ -193,17 +212,22 @@ class FsdpView {
   /// Layers that are alike lie along one axis in torch_dist of the same run, and its loader asks for that.
   Status StackLayers() {
     std::map<std::pair<Slot, std::string>, std::map<std::int64_t, Expr>> stacks;   // by what follows the number
-    std::int64_t count = 0;
+    std::int64_t last = -1;
     for (const auto& [name, whole] : whole_) {
       const std::optional<std::int64_t> layer = LayerNumber(name.second);
       if (!layer || !std::string_view(name.second).starts_with(kLayersPrefix)) continue;
       const std::size_t rest = name.second.find('.', kLayersPrefix.size()) + 1;
       stacks[{name.first, std::string(kLayersPrefix) + name.second.substr(rest)}][*layer] = whole;
-      count = std::max(count, *layer + 1);
+      last = std::max(last, *layer);
     }
+    if (last >= kMostLayers) {
+      return MakeError(ErrorCode::kCorrupt, "a checkpoint numbers a layer as no model does").WithTensor(std::string(kLayersPrefix) + std::to_string(last))
+          .WithExpected(fmt::format("layers below {}", kMostLayers)).WithFound(std::to_string(last)).WithHint("take the checkpoint from where it was saved");
+    }
+    layers_ = last + 1;
     const auto alike = [&](const auto& stack) {
       const Expr& first = stack.second.begin()->second;
-      return static_cast<std::int64_t>(stack.second.size()) == count &&
+      return static_cast<std::int64_t>(stack.second.size()) == layers_ &&
              std::ranges::all_of(stack.second, [&](const auto& layer) { return layer.second->shape == first->shape && layer.second->dtype == first->dtype; });
     };
     if (!std::ranges::all_of(stacks, alike)) return OkStatus();
@@ -226,6 +250,8 @@ class FsdpView {
   Value common_;
   Value args_ = Value::MakeDict();
   std::optional<DType> run_dtype_;
+  std::int64_t layers_ = 0;
+  std::size_t rounded_ = 0, masters_ = 0;
   std::map<std::pair<Slot, std::string>, Expr> whole_;
   std::map<std::pair<Slot, std::string>, std::array<Expr, 2>> halves_;
   GlobalView view_;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dialects/mcore/keys.h"
-#include "base/digits.h"
 
 #include <charconv>
 #include <span>
 #include <utility>
+
+#include "base/digits.h"
 
 namespace crossdock::dialects::mcore {
 namespace {

@@ -49,15 +49,16 @@ Status LegacyParts::SortEntries(bool files) {
     if (files && (IsVision(key) || WithinLanguageModel(key) != key)) {
       return MakeError(ErrorCode::kUnsupported, "this version writes no legacy form of a model with a vision tower").WithTensor(key).WithHint("write `--to megatron`");
     }
-    CROSSDOCK_RETURN_IF_ERROR(CheckSource(key, source));
+    CROSSDOCK_RETURN_IF_ERROR(ReadSource(key, source));
     has_experts_ = has_experts_ || IsOfExperts(key);
   }
   return OkStatus();
 }
 
-Status LegacyParts::CheckSource(const std::string& key, const StateEntries& source) {
+Status LegacyParts::ReadSource(const std::string& key, const StateEntries& source) {
   if (source.param < 0) {
-    return MakeError(ErrorCode::kIncomplete, "optimizer state without its parameter").WithTensor(key);
+    return MakeError(ErrorCode::kIncomplete, "optimizer state without its parameter").WithTensor(key)
+        .WithExpected("the parameter").WithFound("its state alone").WithHint("--no-optim leaves all state behind");
   }
   const bool master = source.states[0] >= 0;
   const bool adam = source.states[1] >= 0 && source.states[2] >= 0;

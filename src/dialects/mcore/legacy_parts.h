@@ -56,7 +56,7 @@ class LegacyParts {
   LegacyParts(const std::vector<Entry>& entries, const layout::ParallelLayout& layout) : entries_(&entries), layout_(&layout) {}
 
   Status SortEntries(bool files);
-  Status CheckSource(const std::string& key, const StateEntries& source);
+  Status ReadSource(const std::string& key, const StateEntries& source);
   [[nodiscard]] const Entry& EntryAt(std::int32_t index) const { return (*entries_)[static_cast<std::size_t>(index)]; }
   Status AddOf(const std::string& key, const StateEntries& source, const layout::StageMap::ModelChunk& part, bool predicts, std::vector<LocalParameter>* out) const;
   void AddTower(const std::string& key, const StateEntries& source, std::vector<LocalParameter>* out) const;

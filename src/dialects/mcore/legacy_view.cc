@@ -108,7 +108,12 @@ class Merger {
 
   /// All ranks' optimizer states, or none and the reason.
   void ReadStates() {
-    if (options_.no_optim || !HasLegacyOptimizer(ranks_.ranks.front())) return;
+    if (options_.no_optim) return;
+    if (!HasLegacyOptimizer(ranks_.ranks.front())) {
+      const bool state = IsByTorchDcp(source_) && std::ranges::any_of(source_.entries, [](const Entry& entry) { return entry.name.starts_with("optimizer."); });
+      if (state) view_.optimizer_refusal = "the optimizer's parameter groups are not stored, or could not be read";
+      return;
+    }
     // With expert parallelism not every rank that has a directory is the one of its kind that writes: some have no such file.
     const bool distributed = std::ranges::any_of(ranks_.ranks, [](const LegacyRank& rank) { return rank.distributed != nullptr; });
     for (std::size_t i = 0; i < shards_.size(); ++i) {

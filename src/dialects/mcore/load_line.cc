@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/digits.h"
 #include "dialects/hf/rope.h"
 #include "dialects/mcore/args.h"
 #include "dialects/mcore/keys.h"
@@ -20,6 +21,11 @@ constexpr std::array kTokenizerFiles = {std::string_view("hf/tokenizer.json"), s
 std::string Number(const Value& args, std::string_view name) {
   const std::optional<std::int64_t> whole = args.GetInt(name);
   return whole ? fmt::format("{}", *whole) : fmt::format("{}", args.GetFloat(name).value_or(0));
+}
+
+/// Words of a checkpoint stand in a line that is meant for a shell: others than these are left to the user.
+bool IsPlainWord(std::string_view word) {
+  return !word.empty() && std::ranges::all_of(word, [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || IsDigit(c) || c == '_' || c == '-' || c == '.'; });
 }
 
 /// (4095, 0) or a number for each layer, as the parser takes them.
@@ -42,7 +48,7 @@ std::string UnreadFlags(const Value& args) {
     std::string flag = " --" + std::string(name);
     std::replace(flag.begin(), flag.end(), '_', '-');
     if (value->as_string() != nullptr) {
-      flags += fmt::format("{} {}", flag, *value->as_string());
+      if (IsPlainWord(*value->as_string())) flags += fmt::format("{} {}", flag, *value->as_string());
     } else if (value->as_bool() == nullptr) {
       flags += fmt::format("{} {}", flag, Number(args, name));
     } else if (*value->as_bool()) {
@@ -90,7 +96,7 @@ std::string MuonFlags(const Value& args) {
                                                                  {"muon_scalar_optimizer", "--muon-scalar-optimizer", "adam"}}};
   for (const auto& [name, flag, ordinary] : kWords) {
     const auto word = args.GetString(name);
-    if (word && *word != ordinary) flags += fmt::format(" {} {}", flag, *word);
+    if (word && *word != ordinary && IsPlainWord(*word)) flags += fmt::format(" {} {}", flag, *word);
   }
   if (args.GetInt("muon_num_ns_steps").value_or(5) != 5) flags += " --muon-num-ns-steps " + Number(args, "muon_num_ns_steps");
   if (args.GetFloat("muon_extra_scale_factor").value_or(1) != 1) flags += " --muon-extra-scale-factor " + Number(args, "muon_extra_scale_factor");

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dialects/tunix/levels.h"
-#include "base/digits.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -8,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <utility>
+
+#include "base/digits.h"
 
 namespace crossdock::dialects::tunix {
 namespace {

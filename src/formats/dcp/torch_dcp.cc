@@ -5,17 +5,19 @@
 #include <charconv>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include "base/checked_math.h"
 #include "base/digits.h"
+#include "fmt/format.h"
 
 namespace crossdock::formats::dcp {
 namespace {
 
-constexpr std::int64_t kLargestMetadata = std::int64_t{64} << 20U;
 constexpr std::string_view kModel = "model.";
 constexpr std::string_view kOptimizer = "optimizer.";
 
@@ -65,7 +67,14 @@ Value AsList(ValueDict items) {
 }
 
 /// `path` leads to `tree` within the optimizer; its root is a list where a chain of optimizers was saved.
-Value ToValue(Tree tree, bool lists, std::vector<std::string>* path) {
+Result<Value> ToValue(Tree tree, bool lists, std::vector<std::string>* path) {
+  if (tree.leaf && !tree.children.empty()) {
+    std::string key;
+    for (const std::string& part : *path) key += (key.empty() ? "" : ".") + part;
+    return MakeError(ErrorCode::kCorrupt, "a key of a checkpoint is a value and the dict of further keys").WithTensor(key)
+        .WithExpected("one of both").WithFound(fmt::format("`{}` and `{}.{}`", Printable(key), Printable(key), Printable(tree.children.begin()->first)))
+        .WithHint("save the run again, to an empty directory");
+  }
   if (tree.leaf) return *std::move(tree.leaf);
   ValueDict items;
   bool numbered = true;
@@ -73,7 +82,7 @@ Value ToValue(Tree tree, bool lists, std::vector<std::string>* path) {
     const std::optional<std::int64_t> number = NumberOf(part);
     numbered = numbered && number;
     path->push_back(part);
-    Value value = ToValue(std::move(child), lists, path);
+    CROSSDOCK_ASSIGN_OR_RETURN(Value value, ToValue(std::move(child), lists, path));
     path->pop_back();
     items.emplace_back(number ? Value(*number) : Value(part), std::move(value));
   }
@@ -91,11 +100,36 @@ Value TensorOf(const Entry& entry) {
   return Value(std::move(out));
 }
 
-Error OfTensorRanks(std::int64_t ranks) {
-  return MakeError(ErrorCode::kUnsupported, "tensor-parallel ranks under torch's FSDP2 save different parts of a tensor under one name, of which one is left")
-      .WithExpected("tensor_model_parallel_size 1")
-      .WithFound(std::to_string(ranks))
-      .WithHint("save the run again with `--ckpt-format torch_dist`");
+/// Under torch's FSDP2 only data-parallel ranks hold parts that DCP tells apart.
+Status CheckParallelism(const Value& file) {
+  const Value* args = file.Find("args");
+  if (args == nullptr) {
+    return MakeError(ErrorCode::kIncomplete, "the checkpoint does not say under which parallelism it was saved").WithTensor("args")
+        .WithExpected("the run's arguments").WithFound("none that could be read").WithHint("save the run again with `--ckpt-format torch_dist`");
+  }
+  for (const char* name : {"tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size"}) {
+    const std::int64_t ranks = args->GetInt(name).value_or(1);
+    if (ranks == 1) continue;
+    return MakeError(ErrorCode::kUnsupported, "model-parallel ranks under torch's FSDP2 save different tensors under one name, of which one is left").WithTensor("args")
+        .WithExpected(fmt::format("{} 1", name)).WithFound(std::to_string(ranks)).WithHint("save the run again with `--ckpt-format torch_dist`");
+  }
+  return OkStatus();
+}
+
+/// Which of `words` stand in a file, read in blocks that overlap by their length: it may be as large as the run is.
+Result<std::vector<bool>> WordsIn(io::Storage& storage, const std::string& path, const std::vector<std::string_view>& words) {
+  constexpr std::int64_t kBlock = std::int64_t{4} << 20U, kOverlap = 256;
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::unique_ptr<io::ReadFile> file, storage.OpenRead(path));
+  CROSSDOCK_ASSIGN_OR_RETURN(const io::FileInfo info, file->Info());
+  std::vector<bool> found(words.size(), false);
+  std::string block;
+  for (std::int64_t at = 0; at < info.size; at += kBlock - kOverlap) {
+    block.resize(static_cast<std::size_t>(std::min(kBlock, info.size - at)));
+    CROSSDOCK_RETURN_IF_ERROR(file->ReadAt(at, std::as_writable_bytes(std::span(block))));
+    for (std::size_t i = 0; i < words.size(); ++i) found[i] = found[i] || block.find(words[i]) != std::string::npos;
+    if (std::ranges::all_of(found, std::identity())) break;
+  }
+  return found;
 }
 
 /// The keys of one of the objects of plain_state.h, with their values.
@@ -112,7 +146,7 @@ Value ModelOf(const std::vector<std::string>& order, const Catalog& catalog) {
     if (entry >= 0) model.as_dict()->items.emplace_back(Value(key.substr(kModel.size())), TensorOf(catalog.entries[static_cast<std::size_t>(entry)]));
   }
   for (const auto& [key, value] : ItemsOf(catalog, "items")) {  // extra states
-    if (key.as_string()->starts_with(kModel)) model.Set(key.as_string()->substr(kModel.size()), value);
+    if (key.as_string()->starts_with(kModel)) model.as_dict()->items.emplace_back(Value(key.as_string()->substr(kModel.size())), value);
   }
   return model;
 }
@@ -120,11 +154,11 @@ Value ModelOf(const std::vector<std::string>& order, const Catalog& catalog) {
 }  // namespace
 
 std::optional<MegatronDcp> LooksMegatronDcp(io::Storage& storage, const std::string& dir) {
-  const Result<std::string> metadata = io::ReadSmallFile(storage, io::JoinPath(dir, ".metadata"), kLargestMetadata);
-  const auto names = [&](const char* key) { return metadata->find(key) != std::string::npos; };
-  if (!metadata || !names("checkpoint_version")) return std::nullopt;
-  if (names("model.module.")) return MegatronDcp::kFsdpDtensor;
-  return names("model.decoder.layers.") ? std::optional(MegatronDcp::kTorchDcp) : std::nullopt;
+  const Result<std::vector<bool>> names = WordsIn(storage, io::JoinPath(dir, ".metadata"),
+                                                  {"checkpoint_version", "model.module.decoder.layers.", "model.module.module.decoder.layers.", "model.decoder.layers."});
+  if (!names || !(*names)[0]) return std::nullopt;
+  if ((*names)[1] || (*names)[2]) return MegatronDcp::kFsdpDtensor;
+  return (*names)[3] ? std::optional(MegatronDcp::kTorchDcp) : std::nullopt;
 }
 
 Status MakeRankFile(const std::vector<std::string>& order, Catalog& catalog) {
@@ -143,11 +177,13 @@ Status MakeRankFile(const std::vector<std::string>& order, Catalog& catalog) {
     if (entry.name.starts_with(kOptimizer)) add(entry.name, TensorOf(entry));
   }
   std::vector<std::string> path;
-  Value file = ToValue(std::move(rest), false, &path);
-  const std::int64_t ranks = file.GetInt("args.tensor_model_parallel_size").value_or(1);
-  if (ranks != 1) return OfTensorRanks(ranks);
+  CROSSDOCK_ASSIGN_OR_RETURN(Value file, ToValue(std::move(rest), false, &path));
+  CROSSDOCK_RETURN_IF_ERROR(CheckParallelism(file));
   file.Set("model", ModelOf(order, catalog));
-  if (!optimizer.children.empty()) file.Set("optimizer", ToValue(std::move(optimizer), true, &path));
+  if (!optimizer.children.empty()) {
+    CROSSDOCK_ASSIGN_OR_RETURN(Value state, ToValue(std::move(optimizer), true, &path));
+    file.Set("optimizer", std::move(state));
+  }
   std::erase_if(catalog.entries, [](const Entry& entry) { return !entry.name.starts_with(kModel) && !entry.name.starts_with(kOptimizer); });
   catalog.object_refs.clear();
   catalog.objects.erase("items");

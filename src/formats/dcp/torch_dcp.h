@@ -5,8 +5,8 @@
 /// `model.decoder.layers.0.mlp.linear_fc1.weight`, `optimizer.optimizer.state.12.exp_avg`, `optimizer.fp32_from_fp16_params.0.3`.
 /// Parameters' numbers count in the order of registration, which the order of keys in `.metadata` follows as long as one rank holds a part
 /// of each: not a rule of the format, so whoever uses the numbers must prove them.
-/// Errors: kUnsupported for tensor-parallel ranks (they save different tensors under one name, of which one survives). Threads: pure
-/// functions.
+/// Errors: kUnsupported for ranks of other parallelism than that of data (they save different tensors under one name, of which one
+/// survives), kIncomplete without arguments, which say so; kCorrupt for a key that is a value and a dict. Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ inline constexpr const char* kByDcp = "torch_dcp";
 
 /// What Megatron saved by DCP other than torch_dist: under torch's FSDP2, or under its own (`fsdp_dtensor`).
 enum class MegatronDcp : std::uint8_t { kTorchDcp, kFsdpDtensor };
-/// By the keys that `.metadata` in `dir` names; nothing for others', and where it is larger than 64 MiB.
+/// By the keys that `.metadata` in `dir` names; nothing for others'.
 [[nodiscard]] std::optional<MegatronDcp> LooksMegatronDcp(io::Storage& storage, const std::string& dir);
 
 /// Turns the catalog of a plain DCP directory, with its objects "scalars" and "items", into that of one legacy rank: entries keep their

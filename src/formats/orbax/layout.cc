@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/orbax/layout.h"
-#include "base/digits.h"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
+
+#include "base/digits.h"
 
 namespace crossdock::formats::orbax {
 namespace {

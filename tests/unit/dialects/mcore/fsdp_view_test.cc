@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 Catalog FsdpSource(bool with_state = true) {
   Catalog catalog;
   catalog.format = "dcp";
-  Value args = TinyArgs();
+  Value args = TinyArgs(2);
   args.Set("bf16", Value(true));
   ValueDict items = {{Value("args"), MakeNamespace(std::move(args))}, {Value("iteration"), Value(5)}, {Value("opt_param_scheduler.num_steps"), Value(9)},
                      {Value("rng_state.(0, 0).0.np_rng_state"), Value(1)}};
@@ -31,6 +31,7 @@ Catalog FsdpSource(bool with_state = true) {
     const std::string prefix = "decoder.layers." + std::to_string(layer) + ".";
     add(prefix + "mlp.linear_fc1.weight_w", {6, 4});
     add(prefix + "mlp.linear_fc1.weight_v", {6, 4});
+    for (const char* half : {"w", "v"}) add(prefix + "mlp.linear_fc1.bias_" + half, {6});
     add(prefix + "mlp.linear_fc1.layer_norm_weight", {4});
   }
   add("embedding.word_embeddings.weight", {8, 4});
@@ -64,6 +65,7 @@ TEST(FsdpViewTest, MainWeightsAreMastersAndRoundedTheParameters) {
   const auto [leaf, place] = Elements(view.exprs[static_cast<std::size_t>(at)]).at({1, 7, 2});
   EXPECT_EQ(source.entries[static_cast<std::size_t>(leaf)].name, "optimizer.state.module.module.module.decoder.layers.1.mlp.linear_fc1.weight_v.exp_avg");
   EXPECT_EQ(place, (Dims{1, 2}));
+  EXPECT_EQ(Seen(view, "decoder.layers.mlp.linear_fc1.bias")->shape, (Shape{2, 12}));
   const Value& common = view.catalog.objects.at("common");
   EXPECT_EQ(common.GetInt("iteration"), 5);
   EXPECT_EQ(common.GetInt("opt_param_scheduler.num_steps"), 9);
@@ -78,7 +80,7 @@ TEST(FsdpViewTest, WithoutStateThereAreNoMasters) {
     ViewOptions options;
     options.no_optim = stored;
     ASSERT_OK_AND_ASSIGN(const GlobalView view, SeeMegatronFsdp(FsdpSource(stored), options));
-    EXPECT_EQ(view.catalog.entries.size(), 3U);
+    EXPECT_EQ(view.catalog.entries.size(), 4U);
     EXPECT_EQ(view.catalog.objects.at("common").Find("optimizer"), nullptr);
   }
 }
@@ -99,6 +101,9 @@ TEST(FsdpViewTest, RefusesByName) {
                             Case{"optimizer.state.module.a.b.momentum_buffer", "not Adam's", ErrorCode::kUnsupported},
                             Case{"model.module.decoder.layers.2.mlp.linear_fc1.weight_v", "one of its halves", ErrorCode::kIncomplete},
                             Case{"model.module.module.embedding.word_embeddings.weight", "mean the same", ErrorCode::kCorrupt},
+                            Case{"model.module.module.decoder.layers.0.mlp.linear_fc1.weight_w", "mean the same", ErrorCode::kCorrupt},
+                            Case{"model.module.decoder.layers.9223372036854775807.mlp.linear_fc1.layer_norm_weight", "no model does", ErrorCode::kCorrupt},
+                            Case{"model.module.decoder.layers.2.mlp.linear_fc1.layer_norm_weight", "num_layers 3", ErrorCode::kCorrupt},
                             Case{"model.module.decoder.layers.0.mlp.linear_fc1.weight", "mean the same", ErrorCode::kCorrupt}}) {
     Catalog source = FsdpSource();
     AddEntry(&source, wrong.name, DType::kF32, {6, 4});

@@ -104,6 +104,18 @@ TEST(LegacyViewTest, WhatDcpSavedIsNumberedInTheOrderOfRegistration) {
   }
 }
 
+TEST(LegacyViewTest, StateThatDcpSavedWithoutGroupsIsNotLostInSilence) {
+  LegacySample sample;
+  sample.tp = sample.pp = 1;
+  sample.counts = {3};
+  Catalog source = LegacySource(sample);
+  source.objects["torch_dcp"] = Value(true);
+  AddEntry(&source, "optimizer.optimizer.state.0.exp_avg", DType::kF32, {4});
+  source.SortEntries();
+  ASSERT_OK_AND_ASSIGN(const GlobalView view, SeeLegacy(source, {}));
+  EXPECT_THAT(view.optimizer_refusal, ::testing::HasSubstr("parameter groups"));
+}
+
 TEST(LegacyViewTest, TheCopyOfATiedEmbeddingIsLeftOutAndCompared) {
   for (const bool old_names : {false, true}) {
     LegacySample sample;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/dcp/torch_dcp.h"
 
+#include <algorithm>
+
 #include "io/memory_storage.h"
 #include "result_matchers.h"
 
 namespace crossdock::formats::dcp {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 /// A plain DCP directory as its reader leaves it: tensors by name, items by key.
@@ -15,6 +18,7 @@ Catalog Plain(const std::vector<std::string>& tensors, ValueDict items) {
   catalog.format = "dcp";
   for (const std::string& name : tensors) catalog.entries.push_back({name, Slot::kParam, DType::kF32, {2, 3}, {}});
   catalog.SortEntries();
+  if (std::ranges::none_of(items, [](const auto& item) { return *item.first.as_string() == "args"; })) items.emplace_back(Value("args"), Value::MakeDict());
   catalog.objects["items"] = Value::MakeDict(std::move(items));
   catalog.objects["scalars"] = Value::MakeDict();
   return catalog;
@@ -62,17 +66,30 @@ TEST(TorchDcpTest, AChainOfOptimizersIsAList) {
 TEST(TorchDcpTest, GapsStayDictsAndDeepKeysDoNotNestWithoutEnd) {
   std::string deep = "optimizer";
   for (int i = 0; i < 100'000; ++i) deep += ".a";
-  Catalog catalog = Plain({"optimizer.fp32_from_fp16_params.0.0", "optimizer.fp32_from_fp16_params.0.2", deep}, {{Value("optimizer.optimizer"), Value(1)}});
+  Catalog catalog = Plain({"optimizer.fp32_from_fp16_params.0.0", "optimizer.fp32_from_fp16_params.0.2", deep}, {});
   ASSERT_THAT(MakeRankFile({}, catalog), IsOk());
-  const Value& masters = *catalog.objects.at(kRankFile).FindPath("optimizer.fp32_from_fp16_params");
-  EXPECT_NE((*masters.as_sequence())[0].as_dict(), nullptr);
+  const Value& file = catalog.objects.at(kRankFile);
+  EXPECT_NE((*file.FindPath("optimizer.fp32_from_fp16_params")->as_sequence())[0].as_dict(), nullptr);
+  int depth = 0;
+  for (const Value* at = file.Find("optimizer"); at != nullptr; at = at->Find("a")) ++depth;
+  EXPECT_LE(depth, 17);
+}
+
+TEST(TorchDcpTest, AKeyThatIsAValueAndADictIsRefused) {
+  Catalog catalog = Plain({"optimizer.optimizer.state.0.exp_avg"}, {{Value("optimizer.optimizer"), Value(1)}});
+  EXPECT_THAT(MakeRankFile({}, catalog), IsError(ErrorCode::kCorrupt, AllOf(HasSubstr("a value and the dict"), HasSubstr("optimizer.state"))));
 }
 
 TEST(TorchDcpTest, RefusesWhatSavedSeveralTensorsUnderOneName) {
-  Value args = Value::MakeDict();
-  args.Set("tensor_model_parallel_size", Value(2));
-  Catalog parallel = Plain({"model.decoder.layers.0.a"}, {{Value("args"), args}});
-  EXPECT_THAT(MakeRankFile({"model.decoder.layers.0.a"}, parallel), IsError(ErrorCode::kUnsupported, HasSubstr("tensor-parallel ranks")));
+  for (const char* name : {"tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size"}) {
+    Value args = Value::MakeDict();
+    args.Set(name, Value(2));
+    Catalog parallel = Plain({"model.decoder.layers.0.a"}, {{Value("args"), args}});
+    EXPECT_THAT(MakeRankFile({"model.decoder.layers.0.a"}, parallel), IsError(ErrorCode::kUnsupported, AllOf(HasSubstr("model-parallel ranks"), HasSubstr(name))));
+  }
+  Catalog silent = Plain({"model.decoder.layers.0.a"}, {});
+  silent.objects["items"] = Value::MakeDict();
+  EXPECT_THAT(MakeRankFile({"model.decoder.layers.0.a"}, silent), IsError(ErrorCode::kIncomplete, HasSubstr("parallelism")));
 }
 
 TEST(TorchDcpTest, KnownByItsKeys) {
@@ -83,10 +100,18 @@ TEST(TorchDcpTest, KnownByItsKeys) {
     return LooksMegatronDcp(storage, dir);
   };
   EXPECT_EQ(looks("a", "..checkpoint_version..model.decoder.layers.0.x"), MegatronDcp::kTorchDcp);
-  EXPECT_EQ(looks("b", "..checkpoint_version..model.module.x"), MegatronDcp::kFsdpDtensor);
+  EXPECT_EQ(looks("b", "..checkpoint_version..model.module.decoder.layers.0.x"), MegatronDcp::kFsdpDtensor);
   EXPECT_EQ(looks("c", "..model.decoder.layers.0.x"), std::nullopt);              // Hugging Face names of some models
   EXPECT_EQ(looks("d", "..checkpoint_version..decoder.layers.x"), std::nullopt);  // torch_dist
+  EXPECT_EQ(looks("e", "..checkpoint_version..ema_model.module.x"), std::nullopt);
   EXPECT_EQ(LooksMegatronDcp(storage, "nowhere"), std::nullopt);
+  // However large, and across the border of two blocks.
+  for (const std::size_t at : {std::size_t{4194304} - 10, std::size_t{4194304} - 256, std::size_t{9000000}}) {
+    std::string large(10000000, '.');
+    large.replace(at, 24, "model.decoder.layers.0.a");
+    large.replace(100, 18, "checkpoint_version");
+    EXPECT_EQ(looks("large" + std::to_string(at), large), MegatronDcp::kTorchDcp) << at;
+  }
 }
 
 }  // namespace
