@@ -315,7 +315,9 @@ Status MergeLora(io::Storage& storage, const SourceRequest& request, Source* sou
   if (!formats::IsOrbax(source->found.kind)) {
     return MakeError(ErrorCode::kUsage, "`--lora-base` merges adapters of a Tunix or MaxText step").WithPath(source->found.path).WithFound(std::string(formats::KindName(source->found.kind)));
   }
-  CROSSDOCK_ASSIGN_OR_RETURN(const formats::Found base, formats::Recognise(storage, *request.lora_base, std::nullopt, std::nullopt));
+  // Adapters of one step belong to the weights of that step, not to the newest of the run.
+  const bool same_run = io::AbsolutePath(*request.lora_base) == io::AbsolutePath(request.path);
+  CROSSDOCK_ASSIGN_OR_RETURN(const formats::Found base, formats::Recognise(storage, *request.lora_base, same_run ? request.step : std::nullopt, std::nullopt));
   if (!formats::IsOrbax(base.kind)) {
     return MakeError(ErrorCode::kUsage, "the base of LoRA's adapters must be a step of MaxText or Tunix, whose names they have").WithPath(base.path)
         .WithFound(std::string(formats::KindName(base.kind))).WithHint("convert it first: `--to maxtext`, layers scanned or not as the adapters'");
@@ -376,7 +378,7 @@ Status MergeLora(io::Storage& storage, const SourceRequest& request, Source* sou
   if (parts.pairs.empty()) {
     return MakeError(ErrorCode::kUsage, "`--lora-base` is given, but the source holds no adapters of LoRA").WithPath(source->found.path).WithExpected("arrays `..._lora_a` and `..._lora_b`");
   }
-  if (!beside.empty()) {
+  if (!beside.empty() && base.path != source->found.path) {
     made.notices.push_back(fmt::format("ATTENTION: of the adapters' step the adapters alone are taken; {} other arrays of the model, which may have been trained too, are not, and the base's stand: {}", beside.size(), SomeNames(beside)));
   }
   Value scalars = Value::MakeDict();

@@ -6,6 +6,7 @@ the tool makes in tests/oracle."""
 import json
 import os
 import pathlib
+import shutil
 import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
@@ -91,6 +92,13 @@ class Tunix(Case):
         words = ["convert", lora, "merged", "--to", "maxtext", "--lora-base", base, "--set", "lora_alpha=4"]
         self.refused("merged", *words, "--resume", says=["alpha", "without --resume"], expect=2)
         self.assertIn(str(lora), self.text(*words))
+
+    def test_b89_adapters_of_a_step_belong_to_the_weights_of_that_step(self):
+        """A run of which step 20 holds adapters alone, and 30 weights of later."""
+        for step, case in (("20", "lora"), ("30", "sft")):
+            shutil.copytree(GOLDEN / "checkpoints" / case / "20", self.path("run", step))
+        self.refused("no", "convert", "run", "no", "--to", "maxtext", "--step", 20, "--lora-base", "run", "--set", "lora_alpha=4", says=["run/20", "wi_0.kernel", "not there"])
+        self.run_tool("convert", "run", "merged", "--to", "maxtext", "--step", 20, "--lora-base", os.path.join("run", "30"), "--set", "lora_alpha=4")
 
 
 if __name__ == "__main__":

@@ -202,7 +202,8 @@ def test_other_threads_go_on(large, tmp_path):
 
 
 INTERRUPTED = """
-import sys, crossdock
+import signal, sys, crossdock
+signal.signal(signal.SIGINT, signal.default_int_handler)   # what a shell starts in the background ignores it
 def progress(phase, done, total, current):
     if done > 0:
         print("working", flush=True)
