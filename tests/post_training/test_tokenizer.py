@@ -5,6 +5,7 @@ import json
 import shutil
 
 import jinja2
+import numpy as np
 import pytest
 
 import tool
@@ -132,6 +133,13 @@ def test_templates_speak_up(hugging_face):
 def test_a_template_stays_in_its_sandbox(template):
     with pytest.raises(jinja2.exceptions.SecurityError):
         print(_chat.render(template, MESSAGES))
+
+
+@pytest.mark.parametrize("value,text", [
+    (np.int64(3), "3"), (np.uint8(3), "3"), (np.float32(0.5), "0.5"), (np.float64(0.5), "0.5"), (np.bool_(True), "true"), (np.str_("a"), '"a"'), (np.array([1, 2]), "[1, 2]"),
+])  # fmt: skip
+def test_numbers_of_datasets_are_numbers(value, text):
+    assert _chat.render("{{ messages[0].score | tojson }}", [{"role": "user", "score": value}]) == text
 
 
 def test_sentencepiece_is_as_itself_and_cuts_control_pieces_out_of_chats(sentence_pieces):

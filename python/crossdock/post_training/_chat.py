@@ -8,6 +8,7 @@ older ones let templates out.
 """
 
 import functools
+import numbers
 from collections.abc import Mapping
 
 from ..errors import UnsupportedError, UsageError
@@ -36,6 +37,10 @@ def _plain(value):
     for kind in (str, int, float):   # enums and numbers of libraries carry methods along
         if isinstance(value, kind):
             return kind.__str__(value) if kind is str else kind(value)
+    if isinstance(value, numbers.Real):   # numpy's, but for its truth values
+        return int(value) if isinstance(value, numbers.Integral) else float(value)
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        return _plain(value.tolist())
     if isinstance(value, Mapping):
         return {_plain(key): _plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
