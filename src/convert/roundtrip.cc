@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 
 #include "convert/comparison.h"
 #include "convert/convert_source.h"
@@ -49,6 +50,16 @@ struct Trip {
   bool masters = true;
   std::string compared;  ///< ", weights only: ..."; empty where the source has nothing but weights
 };
+
+/// The type of all weights, where it is one of 16 bits: what a rule scales is stored as F32 on the way, and comes back as it was.
+std::optional<std::string> NarrowType(const dialects::HubState& hub) {
+  std::set<DType> types;
+  for (const dialects::HubTensor& tensor : hub.tensors) {
+    if (tensor.slot == Slot::kParam) types.insert(tensor.dtype);
+  }
+  if (types == std::set{DType::kBF16}) return "bf16";
+  return types == std::set{DType::kF16} ? std::optional<std::string>("fp16") : std::nullopt;
+}
 
 Result<Trip> PlanTrip(const Source& source, const ConvertOptions& options) {
   CROSSDOCK_ASSIGN_OR_RETURN(const formats::Kind via, ParseTargetKind(options.to));
@@ -96,6 +107,7 @@ Result<Report> Roundtrip(const RoundtripOptions& options, const Hooks& hooks) {
   back.threads = options.convert.threads;
   back.max_shard_bytes = options.convert.max_shard_bytes;
   back.allow = options.convert.allow;
+  if (via == formats::Kind::kMaxText && !options.convert.dtype && trip.back == formats::Kind::kHf) back.dtype = NarrowType(a.hub);
   CROSSDOCK_ASSIGN_OR_RETURN(const Report second, Convert(back, hooks));
 
   request.path = back.target;

@@ -60,6 +60,14 @@ class MaxText(Case):
             for name in norms:
                 self.assertTrue(found[name][2] == items[name][2], name)
 
+    def test_a_model_of_16_bits_comes_back_as_it_was(self):
+        """Query kernels are scaled, computed in F32 and stored so on the way."""
+        self.model()
+        self.assertIn("round trip hf -> maxtext -> hf: equal", self.text("roundtrip", "hf", "--via", "maxtext").lower())
+        report = checkpoint.read_json(self.path("roundtrip_comparison.json"))
+        self.assertTrue(report["passed"])
+        self.assertEqual(report["num_bit_identical"], report["num_baseline"])
+
     def test_b81_with_and_without_marker_and_unfinished(self):
         with_marker, without = self.maxtext("marked"), self.maxtext("bare", "--no-commit-marker")
         for step, there in ((with_marker, True), (without, False)):
