@@ -11,6 +11,8 @@
 #include "base/digits.h"
 #include "convert/kinds.h"
 #include "dialects/hf/dcp_keys.h"
+#include "dialects/maxtext/state_tree.h"
+#include "dialects/maxtext/tree_binding.h"
 #include "dialects/mcore/keys.h"
 #include "family/bind.h"
 #include "family/builtin_files.h"
@@ -133,6 +135,10 @@ RuleBook RuleBook::Make(const dialects::HubState& hub, formats::Kind kind) {
     options.padded_vocab = std::int64_t{1} << 40U;
     return family::Bind(*hub.family, hub.model, options);
   };
+  if (formats::IsOrbax(kind)) {
+    book.AddMaxText(*hub.family, hub.model);
+    return book;
+  }
   if (!IsMegatron(kind)) {
     const Result<family::Binding> binding = bind("hf", false, false);
     if (!binding) return book;
@@ -157,7 +163,28 @@ RuleBook RuleBook::Make(const dialects::HubState& hub, formats::Kind kind) {
   return book;
 }
 
+/// Scanned and by number, of which a tree has one; the axes of its kernels are not told.
+void RuleBook::AddMaxText(const family::FamilyFile& family, const family::Model& model) {
+  tree_ = true;
+  for (const bool scanned : {true, false}) {
+    const Result<dialects::maxtext::TreeBinding> binding = dialects::maxtext::BindTree(family, model, {scanned, 1});
+    if (!binding) continue;
+    for (const std::vector<family::DialectTensor>* tensors : {&binding->tensors, &binding->biases}) {
+      for (const family::DialectTensor& t : *tensors) {
+        RuleOf rule;
+        for (std::int32_t i : t.hub) rule.hub.push_back(family::HubNameOf(binding->numbered, i));
+        rule.rule = RuleText(family, t.row_line, rule.hub.empty() ? t.name : rule.hub.front());
+        Add(t.name, std::move(rule));
+      }
+    }
+  }
+}
+
 const RuleOf* RuleBook::Find(std::string_view name) const {
+  if (tree_) {
+    const auto leaf = rules_.find(dialects::maxtext::ParseTreeKey(name).name);
+    return leaf == rules_.end() ? nullptr : &leaf->second;
+  }
   const auto it = rules_.find(WithoutSlot(name));
   if (it != rules_.end()) return &it->second;
   if (!nested_) return nullptr;

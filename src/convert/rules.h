@@ -16,7 +16,7 @@ namespace crossdock::convert {
 struct RuleOf {
   std::vector<std::string> hub;      ///< hub names, in the order of the rule
   std::string rule;                  ///< "qwen3.toml:23"
-  std::vector<std::string> axes;     ///< "layer", "out", "in"; one an axis
+  std::vector<std::string> axes;     ///< "layer", "out", "in"; one an axis, or none
 };
 
 class RuleBook {
@@ -28,8 +28,10 @@ class RuleBook {
 
  private:
   void Add(const std::string& name, RuleOf rule) { rules_.emplace(name, std::move(rule)); }
+  void AddMaxText(const family::FamilyFile& family, const family::Model& model);
   std::map<std::string, RuleOf, std::less<>> rules_;
   bool nested_ = false;  ///< plain DCP: names stand below words of the user's own
+  bool tree_ = false;    ///< MaxText's: names stand below those of a collection or of a level of the optimizer
 };
 
 /// The name without "param/", "optim/<slot>/" or "optimizer.state.<slot>.".

@@ -47,6 +47,8 @@ class MaxText(Case):
         items = {name: ("F32", shape, b"".join(b"\0\0" + data[i:i + 2] for i in range(0, len(data), 2))) for name, (_, shape, data) in checkpoint.filled(shapes).items()}
         checkpoint.write(self.path("gemma"), config, items)
         mapping = self.json("manifest", "gemma", "--to", "maxtext", "--family", "gemma2")
+        self.assertEqual({name for row in mapping["tensors"] for name in row["hub"]}, set(shapes))
+        self.assertFalse([row["name"] for row in mapping["tensors"] if not row["rule"] or "gemma2.toml" not in row["rule"]])
         shifted = [row for row in mapping["tensors"] if row["expression"].count("offset[1]") == 1]
         norms = {name for name in shapes if "norm" in name}
         self.assertEqual({source for row in shifted for _, source in row["sources"]}, norms)
