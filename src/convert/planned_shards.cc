@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "base/checked_math.h"
@@ -23,6 +24,21 @@ struct Planned {
   Shape shape;
 };
 
+/// Names alone leave open whether matrices are transposed in a file, which changes no size: the first spelling that has the names.
+dialects::hf::Spellings AnySpelling(const family::FamilyFile& family, const family::Model& model, const std::vector<std::string>& names) {
+  for (const auto& [spelling, rows] : family.spellings) {
+    family::BindOptions bind;
+    bind.dialect = "hf";
+    bind.spellings = {spelling};
+    const Result<family::Binding> binding = family::Bind(family, model, bind);
+    if (!binding) continue;
+    std::set<std::string_view> bound;
+    for (const family::DialectTensor& tensor : binding->tensors) bound.insert(tensor.name);
+    if (std::ranges::all_of(names, [&](const std::string& name) { return bound.contains(name); })) return {spelling};
+  }
+  return family.released.empty() ? dialects::hf::Spellings() : dialects::hf::Spellings{family.released};
+}
+
 /// Every tensor that the family has, in the spelling of the index; where names leave that open, as released. Copies of another
 /// tensor (the embedding and the head beside a layer of multi-token prediction) are as large as that.
 Result<std::map<std::string, Planned>> TensorsOf(const family::FamilyFile& family, const family::ModelConfig& config, const formats::safetensors::Index& index, DType dtype) {
@@ -32,9 +48,8 @@ Result<std::map<std::string, Planned>> TensorsOf(const family::FamilyFile& famil
   const auto no_shapes = [](std::string_view) -> const Shape* { return nullptr; };
   family::BindOptions bind;
   bind.dialect = "hf";
-  Result<dialects::hf::Spellings> spelled = dialects::hf::SpellingOfNames(family, model, names, no_shapes, "the index");
-  if (spelled) bind.spellings = *std::move(spelled);
-  else if (!family.released.empty()) bind.spellings = {family.released};
+  const Result<dialects::hf::Spellings> spelled = dialects::hf::SpellingOfNames(family, model, names, no_shapes, "the index");
+  bind.spellings = spelled ? *spelled : AnySpelling(family, model, names);
   CROSSDOCK_ASSIGN_OR_RETURN(family::Binding binding, family::Bind(family, model, bind));
   std::map<std::string, Planned> tensors;
   for (family::DialectTensor& tensor : binding.tensors) {
