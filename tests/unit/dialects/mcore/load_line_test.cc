@@ -52,6 +52,28 @@ TEST(LoadLine, SaysWhatMegatronDoesNotReadFromACheckpoint) {
   EXPECT_EQ(LoadLine("R", "R/release", state), "--load R --use-checkpoint-args");
 }
 
+TEST(LoadLine, TakesNoWordsThatAShellWouldRun) {
+  StoredState state;
+  state.release = true;
+  for (const char* word : {"x; rm -rf .", "$(id)", "a b", "", "`id`", "a\nb"}) {
+    state.args = Value::MakeDict();
+    state.args.Set("softmax_type", Value(word));
+    EXPECT_EQ(LoadLine("R", "R/release", state), "--load R --use-checkpoint-args") << word;
+    state.args = Json(R"({"optimizer": "muon"})");
+    state.args.Set("muon_scale_mode", Value(word));
+    state.optimizer = true;
+    EXPECT_EQ(LoadLine("R", "R/release", state), "--load R --use-checkpoint-args --optimizer muon") << word;
+    state.optimizer = false;
+  }
+}
+
+TEST(LoadLine, OfLegacyTreesNamesTheirOwnForm) {
+  const std::string line = LoadLine("/run", "/run/iter_0000020", WithAdam());
+  EXPECT_THAT(LegacyLoadLine(line, {false, true, false}), AllOf(HasSubstr("--ckpt-format torch --no-load-rng"), Not(HasSubstr("--use-distributed-optimizer"))));
+  EXPECT_THAT(LegacyLoadLine(line, {true, false, false}), AllOf(HasSubstr("--use-distributed-optimizer"), Not(HasSubstr("--no-load-rng"))));
+  EXPECT_THAT(LegacyLoadLine(line, {false, false, true}), HasSubstr("--use-torch-fsdp2 --ckpt-format torch_dcp"));
+}
+
 TEST(LoadLine, NamesTheTokenizerThatTravelsAlong) {
   StoredState state;
   state.release = state.tokenizer = true;
