@@ -76,6 +76,38 @@ class Work(Case):
         self.refused("small/out", "convert", "hf", "small/out", "--to", "full-state", expect=4, says=["not enough space", "bytes free"])
         self.assertEqual(os.listdir(self.path("small")), [])
 
+    def test_b114_a_file_system_that_others_fill_on_the_way(self):
+        models.write_llama(self.path("hf"), layers=2)
+        os.makedirs(self.path("small"))
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600m", "tmpfs", self.path("small")], capture_output=True, check=False)
+        if mounted.returncode != 0:
+            self.skipTest("no small file system can be mounted here (needs root)")
+        self.addCleanup(subprocess.run, ["umount", self.path("small")], check=False)
+        words = ["convert", "hf", "small/out", "--to", "hf", "--max-shard-size", "5MB"]
+        for _ in range(20):   # until it is met between its first file and its last
+            child = subprocess.Popen([PROGRAM, *words, "--quiet"], cwd=self.root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            while child.poll() is None and not any(n.endswith(".safetensors") for _, _, files in os.walk(self.path("small")) for n in files):
+                pass
+            child.send_signal(signal.SIGSTOP)
+            with open(self.path("small", "others"), "wb", buffering=0) as file:
+                try:
+                    while file.write(bytes(1 << 16)):
+                        pass
+                except OSError:   # full
+                    pass
+            child.send_signal(signal.SIGCONT)
+            said, _ = child.communicate()
+            if child.returncode != 0:
+                break
+            os.remove(self.path("small", "others"))
+            shutil.rmtree(self.path("small", "out"))
+        self.assertEqual(child.returncode, 4, said)
+        self.assertIn("No space left", said)
+        self.assertEqual(os.listdir(self.path("small")), ["others"], "something of the run stayed")
+        os.remove(self.path("small", "others"))
+        self.run_tool(*words)
+        self.run_tool("verify", "hf", "small/out")
+
     def test_b114_space_that_runs_out_on_the_way(self):
         self.model()
         self.run_tool("convert", "hf", "out", "--to", "full-state")
