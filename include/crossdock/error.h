@@ -38,7 +38,7 @@ struct Error {
   std::optional<std::int64_t> offset;    ///< byte offset in `path`
   std::string expected;
   std::string found;
-  std::string hint;                      ///< the next step, without "hint:"
+  std::string hint;                      ///< the next step where one is known for this very error, without "hint:"
   std::vector<std::string> context;      ///< what was being done, innermost first
 
   /// Adds "while ..." as the error travels up. The innermost context comes first.
@@ -50,7 +50,11 @@ struct Error {
   Error&& WithFound(std::string value) &&;
   Error&& WithHint(std::string value) &&;
 
-  /// The whole paragraph as the user sees it; tensor names and paths are printed escaped.
+  /// The next step: `hint`, and where that is empty what is to be done about any
+  /// input that is refused with this code; empty where the request or the machine is meant.
+  [[nodiscard]] std::string_view NextStep() const;
+
+  /// The whole paragraph as the user sees it, NextStep() last; tensor names and paths are printed escaped.
   [[nodiscard]] std::string ToString() const;
 };
 

@@ -27,7 +27,7 @@ void Raise(const Error& error) {
   fields["offset"] = error.offset ? nb::cast(*error.offset) : nb::none();
   fields["expected"] = Text(error.expected);
   fields["found"] = Text(error.found);
-  fields["hint"] = Text(error.hint);
+  fields["hint"] = Text(error.NextStep());
   const nb::object made = nb::module_::import_("crossdock.errors").attr("_from_core")(Text(error.ToString()), fields);
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
   throw nb::python_error();

@@ -69,6 +69,18 @@ Error&& Error::WithHint(std::string value) && {
   return std::move(*this);
 }
 
+std::string_view Error::NextStep() const {
+  if (!hint.empty()) return hint;
+  const bool placed = !path.empty() || !tensor.empty();   // else it may be the request and no input
+  switch (code) {
+    case ErrorCode::kCorrupt: return "this is damaged, cut short or not what its name says: fetch it again from where it was made, or take another step";
+    case ErrorCode::kUnsafe: return "no trainer writes this: do not open it with a tool that would obey it, and fetch it again from a place that you trust";
+    case ErrorCode::kIncomplete: return placed ? "see that the path is right and that all of the checkpoint was copied" : "";
+    case ErrorCode::kUnsupported: return placed ? "this version does not carry it: bring it to another form first; `crossdock inspect` tells what is there" : "";
+    default: return {};
+  }
+}
+
 std::string Error::ToString() const {
   std::string out = message;
   if (!path.empty()) out += fmt::format(", in `{}`", Printable(path, 4096));
@@ -77,7 +89,7 @@ std::string Error::ToString() const {
   if (!expected.empty()) out += fmt::format("; expected {}", expected);
   if (!found.empty()) out += fmt::format("{} found {}", expected.empty() ? ";" : ",", found);
   for (const std::string& c : context) out += fmt::format(" (while {})", c);
-  if (!hint.empty()) out += fmt::format("\nhint: {}", hint);
+  if (const std::string_view step = NextStep(); !step.empty()) out += fmt::format("\nhint: {}", step);
   return out;
 }
 

@@ -26,7 +26,7 @@ std::string ErrorJson(const Error& error) {
   if (error.offset) body["offset"] = *error.offset;
   body["expected"] = error.expected;
   body["found"] = error.found;
-  body["hint"] = error.hint;
+  body["hint"] = std::string(error.NextStep());
   body["context"] = error.context;
   nlohmann::ordered_json whole;
   whole["error"] = body;

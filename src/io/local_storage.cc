@@ -293,7 +293,8 @@ class LocalStorage final : public Storage {
     auto file = std::make_unique<LocalReadFile>(fd, path);
     CROSSDOCK_ASSIGN_OR_RETURN(const FileInfo info, file->Info());
     if (info.kind != FileKind::kFile) {
-      return MakeError(ErrorCode::kUnsupported, "cannot read: this is not a regular file").WithPath(path);
+      return MakeError(ErrorCode::kUnsupported, "cannot read: this is not a regular file").WithPath(path)
+          .WithHint("pipes, devices and directories are not read: put the file itself in its place");
     }
     return std::unique_ptr<ReadFile>(std::move(file));
   }

@@ -44,6 +44,7 @@ class Hostile(unittest.TestCase):
         else:
             self.assertEqual(done.returncode, 3, done.stderr[:2000] + done.stdout[:2000])
             self.assertTrue(done.stderr.startswith("error: "), done.stderr[:2000])
+            self.assertIn("\nhint: ", done.stderr)
             self.assertLess(len(done.stderr), 4000)
             self.assertTrue(done.stderr.isprintable() or set(c for c in done.stderr if not c.isprintable()) == {"\n"}, done.stderr[:2000])
             self.assertEqual(set(os.listdir(self.root)), before)

@@ -20,6 +20,17 @@ TEST(Error, PrintsOneParagraphWithTheHintLast) {
             "(while opening the source)\nhint: download the file again");
 }
 
+TEST(Error, InputThatIsRefusedHasANextStepEvenWhereNobodyNamedOne) {
+  for (const ErrorCode code : {ErrorCode::kCorrupt, ErrorCode::kIncomplete, ErrorCode::kUnsafe, ErrorCode::kUnsupported}) {
+    const Error e = MakeError(code, "it is bad").WithTensor("w");
+    EXPECT_FALSE(e.NextStep().empty()) << ErrorCodeName(code);
+    EXPECT_EQ(e.ToString(), "it is bad, tensor `w`\nhint: " + std::string(e.NextStep()));
+    EXPECT_EQ(MakeError(code, "it is bad").WithTensor("w").WithHint("mend it").NextStep(), "mend it");
+  }
+  EXPECT_EQ(MakeError(ErrorCode::kUnsupported, "no such format").NextStep(), "");
+  EXPECT_EQ(MakeError(ErrorCode::kCancelled, "stopped").NextStep(), "");
+}
+
 TEST(Result, KeepsTheMessageWhenContextIsAdded) {
   Result<int> value = MakeError(ErrorCode::kIo, "the disk went away while it was being read").WithPath("/a/b");
   EXPECT_EQ(std::move(value).WithContext("opening the source").error().ToString(),
