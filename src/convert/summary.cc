@@ -60,7 +60,9 @@ std::vector<std::string> CastLines(const Source& source, const Target& target) {
 
 std::vector<dialects::LeftOut> AllLeftOut(const Source& source, const Target& target, const ConvertOptions& options) {
   std::vector<dialects::LeftOut> all = source.hub.left_out;
-  // Megatron to Megatron has what the source's own reading names already, object by object.
+  // Megatron to Megatron has what the source's own reading names already, object by object; of random states it alone knows.
+  const bool random_told = target.state.random_states > 0 || std::ranges::any_of(target.state.left_out, [](const dialects::LeftOut& item) { return item.name == "rng_state"; });
+  if (random_told) std::erase_if(all, [](const dialects::LeftOut& item) { return item.name == "rng_state"; });
   for (const dialects::LeftOut& item : target.state.left_out) {
     const bool told = std::ranges::any_of(source.hub.left_out, [&](const dialects::LeftOut& other) { return item.name.starts_with(other.name + "/"); });
     if (!told) all.push_back(item);

@@ -160,6 +160,7 @@ Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, Kind to,
   }
   out.max_shard_bytes = options.max_shard_bytes;
   out.params_from_master = options.params_from == "master";
+  out.no_rng = options.no_rng;
   out.experts = options.experts;
   CROSSDOCK_ASSIGN_OR_RETURN(out.fp8, Fp8OptionsOf(options, to, source.hub));
   if (source.reference) {
@@ -233,7 +234,7 @@ Result<dialects::TargetState> ReshardSeen(const Source& source, const dialects::
     return MakeError(ErrorCode::kUnsupported, "the optimizer state cannot be carried: " + source.view->optimizer_refusal)
         .WithHint("leave the state behind with --no-optim");
   }
-  CROSSDOCK_ASSIGN_OR_RETURN(dialects::TargetState state, dialects::mcore::Reshard(source.seen(), options));
+  CROSSDOCK_ASSIGN_OR_RETURN(dialects::TargetState state, dialects::mcore::Reshard(source.seen(), options, [&](const ObjectRef& ref) { return source.reader->LoadObject(ref); }));
   for (expr::Expr& expr : state.exprs) {
     CROSSDOCK_ASSIGN_OR_RETURN(expr, source.view->OverSource(expr));
   }

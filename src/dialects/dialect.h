@@ -113,6 +113,7 @@ struct TargetOptions {
   int zstd_level = 0;                                   ///< MaxText: how chunks are compressed; 0: not at all
   std::int64_t max_shard_bytes = 5'000'000'000;         ///< --max-shard-size
   bool params_from_master = false;                      ///< --params-from master
+  bool no_rng = false;                                  ///< --no-rng
   std::string experts;                                  ///< --experts: "single", "fused", a spelling's name; "": as the template or released
   std::optional<Fp8Options> fp8;                        ///< --fp8
   /// --hf-template: its config.json as a Value, its index order, its side files; absent when not given.
@@ -129,6 +130,7 @@ struct TargetState {
   std::map<std::string, std::string> scale_of;          ///< FP8: a tensor of scales -> its weight, with which it shares a file
   std::vector<std::string> order;                       ///< FP8: names in the order in which files are filled; empty: as the source or template
   std::string unit_name;                                ///< "iter_0000007", "release"; empty: the target itself
+  std::int64_t random_states = 0;                       ///< ranks whose random states are carried
   std::vector<LeftOut> left_out;                        ///< beyond the source's own
   std::vector<std::string> notices;                     ///< casts, differences of configuration, padding
   std::vector<std::string> load_line;                   ///< the command or flags that load the result

@@ -138,6 +138,8 @@ class Converter {
       object.Set("optimizer", std::move(made));
       if (const Value* scheduler = common_.Find("opt_param_scheduler")) object.Set("opt_param_scheduler", *scheduler);
     }
+    const auto random = global_.catalog.objects.find("object:" + RandomStateKey(stage, layout_.pp, place.tensor, layout_.tp));
+    if (random != global_.catalog.objects.end()) object.Set("rng_state", random->second);
     out_.catalog.objects[file_] = std::move(object);
     if (parts_->with_optimizer() && distributed_) return AddBuffers(dir, chunks);
     return OkStatus();
@@ -388,6 +390,7 @@ class Converter {
     out_.catalog.side_files = std::move(global_.catalog.side_files);
     out_.stages = std::move(global_.stages);
     out_.unit_name = std::move(global_.unit_name);
+    out_.random_states = global_.random_states;
     out_.left_out = std::move(global_.left_out);
     out_.notices = std::move(global_.notices);
     out_.load_line = std::move(global_.load_line);
@@ -422,14 +425,14 @@ Result<TargetState> ToLegacy(TargetState global, const layout::ParallelLayout& l
       stored->args.Set("ckpt_format", Value("torch"));
       stored->args.Set("use_dist_ckpt", Value(false));
       stored->args.Set("use_distributed_optimizer", Value(distributed && with_optimizer));
-      stored->args.Set("no_save_rng", Value(true));
+      if (global.random_states == 0) stored->args.Set("no_save_rng", Value(true));
       // Under this form such a run would look for files of its data-parallel ranks.
       if (stored->args.Find("use_layer_wise_distributed_optimizer") != nullptr) stored->args.Set("use_layer_wise_distributed_optimizer", Value(false));
       common->second.Set("args", MakeNamespace(std::move(stored->args)));
     }
   }
   CROSSDOCK_ASSIGN_OR_RETURN(TargetState out, Converter(std::move(global), layout, distributed, only).Run());
-  const bool no_random_state = out.unit_name != "release";
+  const bool no_random_state = out.random_states == 0 && out.unit_name != "release";
   if (!out.load_line.empty()) out.load_line.front() = LegacyLoadLine(std::move(out.load_line.front()), {distributed, no_random_state, false});
   return out;
 }

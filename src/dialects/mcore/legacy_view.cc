@@ -440,6 +440,15 @@ class Merger {
     if (left.count > 0) view_.left_out.push_back(std::move(left));
   }
 
+  /// As torch_dist has them, for a target of the same layout. Expert-parallel ranks have states of their own, for which that has no place.
+  void ShowRandomStates() {
+    if (ranks_.ep > 1) return;
+    for (const LegacyRank& rank : ranks_.ranks) {
+      const Value* state = rank.file->Find("rng_state");
+      if (state != nullptr) view_.catalog.objects["object:" + RandomStateKey(rank.pipeline, ranks_.pp, rank.tensor, ranks_.tp)] = *state;
+    }
+  }
+
   /// The first rank's dict without tensors and without what belongs to ranks.
   Value Common() {
     Value common = Value::MakeDict();
@@ -449,6 +458,7 @@ class Merger {
       if (name == nullptr || name->starts_with("model") || *name == "optimizer" || *name == "rerun_state_machine") continue;
       if (*name == "rng_state") {
         view_.left_out.push_back({*name, "random number generators belong to the ranks of the run that wrote them", static_cast<std::int64_t>(ranks_.ranks.size()), 0});
+        ShowRandomStates();
         continue;
       }
       common.Set(*name, value);

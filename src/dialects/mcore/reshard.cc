@@ -25,7 +25,8 @@ namespace {
 
 class Resharder {
  public:
-  Resharder(const Catalog& source, const TargetOptions& options) : source_(source), options_(options), stored_(ReadStoredArgs(source)) {}
+  Resharder(const Catalog& source, const TargetOptions& options, const ObjectLoader& load)
+      : source_(source), options_(options), load_(load), stored_(ReadStoredArgs(source)) {}
 
   Result<TargetState> Run() {
     CROSSDOCK_RETURN_IF_ERROR(CheckTensorParallel(Counts(), options_.layout.tp));
@@ -217,7 +218,7 @@ class Resharder {
     }
   }
 
-  void LeaveOut(const std::string& name, const char* reason, std::int64_t bytes) {
+  void LeaveOut(const std::string& name, const std::string& reason, std::int64_t bytes) {
     for (LeftOut& left : target_.left_out) {
       if (left.reason != reason) continue;
       ++left.count;
@@ -229,23 +230,21 @@ class Resharder {
 
   /// Objects that the caller loaded are kept; of the others, empty extra states are made anew and the rest is named.
   void Objects() {
-    constexpr const char* kRng = "random state belongs to the ranks of the run that wrote it";
-    const bool same = SameLayout();
+    RandomStates();
+    constexpr const char* kOfTheRun = "belongs to the run that wrote it";
     std::set<std::string> loaded;
-    bool dropped_rng = false;
     for (const auto& [name, value] : source_.objects) {
       constexpr std::string_view kObject = "object:";
       if (!name.starts_with(kObject)) continue;
       const std::string key = name.substr(kObject.size());
       loaded.insert(key);
       const ObjectKind kind = ClassifyObject(key);
-      if (kind == ObjectKind::kCommon) continue;
-      if ((kind == ObjectKind::kRng || kind == ObjectKind::kRerun) && !same) {
-        LeaveOut(key, kRng, 0);
-        dropped_rng = true;
-        continue;
+      if (kind == ObjectKind::kCommon || kind == ObjectKind::kRng) continue;
+      if (kind == ObjectKind::kRerun) {
+        LeaveOut(key, kOfTheRun, 0);
+      } else {
+        target_.catalog.objects[name] = value;
       }
-      target_.catalog.objects[name] = value;
     }
     for (const ObjectRef& ref : source_.object_refs) {
       if (loaded.contains(ref.name)) continue;
@@ -253,16 +252,60 @@ class Resharder {
       if (kind == ObjectKind::kExtraState) {
         target_.catalog.objects["object:" + ref.name] = EmptyExtraState();
         ++remade_;
-      } else if (kind == ObjectKind::kRng || kind == ObjectKind::kRerun) {
-        LeaveOut(ref.name, kRng, ref.bytes.length);
-        dropped_rng = true;
-      } else if (kind != ObjectKind::kCommon) {
+      } else if (kind == ObjectKind::kRerun) {
+        LeaveOut(ref.name, kOfTheRun, ref.bytes.length);
+      } else if (kind != ObjectKind::kCommon && kind != ObjectKind::kRng) {
         LeaveOut(ref.name, "an object that no rule knows", ref.bytes.length);
       }
     }
-    no_rng_ = dropped_rng || !HasRng();
     CompleteExtraStates();
     if (remade_ > 0) target_.notices.push_back(fmt::format("{} _extra_state objects are written empty, as without FP8", remade_));
+  }
+
+  /// Every pair of pipeline and tensor-parallel rank has an object. A run of the same layout asks for all of them, one of another for
+  /// none: so all are carried, or none.
+  void RandomStates() {
+    LeftOut left{"rng_state", "", 0, 0};
+    const auto is_rng = [](std::string_view name) { return ClassifyObject(name) == ObjectKind::kRng; };
+    for (const auto& [name, value] : source_.objects) left.count += name.starts_with("object:") && is_rng(name.substr(7)) ? 1 : 0;
+    for (const ObjectRef& ref : source_.object_refs) {
+      if (!is_rng(ref.name)) continue;
+      ++left.count;
+      left.bytes += ref.bytes.length;
+    }
+    if (left.count == 0) return;
+    if (options_.no_rng) {
+      left.reason = "left behind by --no-rng";
+    } else if (!SameLayout()) {
+      left.reason = "random states belong to the ranks of the run that wrote them, and the layout is another";
+    } else if (Status carried = CarryRandomStates(); !carried) {
+      left.reason = "random states cannot be carried: " + carried.error().message;
+    } else {
+      target_.random_states = static_cast<std::int64_t>(options_.layout.pp) * options_.layout.tp;
+      target_.notices.push_back(fmt::format("the random states of {} ranks are carried: the layout is that of the run that wrote them", target_.random_states));
+      return;
+    }
+    std::erase_if(target_.catalog.objects, [&](const auto& item) { return item.first.starts_with("object:") && is_rng(item.first.substr(7)); });
+    target_.left_out.push_back(std::move(left));
+  }
+
+  Status CarryRandomStates() {
+    for (int stage = 0; stage < options_.layout.pp; ++stage) {
+      for (int rank = 0; rank < options_.layout.tp; ++rank) {
+        const std::string key = RandomStateKey(stage, options_.layout.pp, rank, options_.layout.tp);
+        const std::string name = "object:" + key;
+        const auto loaded = source_.objects.find(name);
+        const auto ref = std::ranges::find(source_.object_refs, key, &ObjectRef::name);
+        if (loaded != source_.objects.end()) {
+          target_.catalog.objects[name] = loaded->second;
+        } else if (ref == source_.object_refs.end() || !load_) {
+          return MakeError(ErrorCode::kIncomplete, "there are none for pipeline rank " + std::to_string(stage) + " and tensor-parallel rank " + std::to_string(rank));
+        } else {
+          CROSSDOCK_ASSIGN_OR_RETURN(target_.catalog.objects[name], load_(*ref));
+        }
+      }
+    }
+    return OkStatus();
   }
 
   /// An older TransformerEngine kept none for its norms, which that of today asks for. Where a checkpoint has none at all, Megatron's
@@ -273,11 +316,6 @@ class Resharder {
     for (auto& [name, value] : EmptyExtraStates(target_.catalog.entries, layers_)) {
       if (target_.catalog.objects.emplace(name, std::move(value)).second) ++remade_;
     }
-  }
-
-  bool HasRng() const {
-    return std::any_of(target_.catalog.objects.begin(), target_.catalog.objects.end(),
-                       [](const auto& item) { return item.first.starts_with("object:rng_state"); });
   }
 
   /// Those that are stored. Of a run_config.yaml, those that Megatron-LM knows, and what train_state.pt counts.
@@ -314,7 +352,7 @@ class Resharder {
       SetParallelArgs(options_.layout, stages_, &args);
       if (rows_) args.Set("padded_vocab_size", Value(*rows_));
       args.Set("iteration", Value(unit_.iteration));
-      if (no_rng_) args.Set("no_save_rng", Value(true));  // else a run of this layout asks for random state
+      if (target_.random_states == 0) args.Set("no_save_rng", Value(true));  // else a run of this layout asks for random state
       common.Set("args", MakeNamespace(args));
     }
     target_.catalog.objects["common"] = std::move(common);
@@ -329,19 +367,19 @@ class Resharder {
 
   const Catalog& source_;
   const TargetOptions& options_;
+  const ObjectLoader& load_;
   const std::optional<StoredArgs> stored_;
   std::int64_t layers_ = 0;
   layout::StageMap stages_;
   TargetUnit unit_;
   std::optional<std::int64_t> rows_;          // of the vocabulary, where they change
   std::int64_t stored_rows_ = 0;
-  bool no_rng_ = false;
   std::int64_t remade_ = 0;
   TargetState target_;
 };
 
 }  // namespace
 
-Result<TargetState> Reshard(const Catalog& source, const TargetOptions& options) { return Resharder(source, options).Run(); }
+Result<TargetState> Reshard(const Catalog& source, const TargetOptions& options, const ObjectLoader& load) { return Resharder(source, options, load).Run(); }
 
 }  // namespace crossdock::dialects::mcore

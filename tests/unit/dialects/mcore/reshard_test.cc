@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <set>
 
+#include "dialects/mcore/keys.h"
 #include "dialects/mcore/mcore_dialect.h"
+#include "fmt/format.h"
 #include "mcore_samples.h"
 #include "result_matchers.h"
 
@@ -92,19 +94,66 @@ TEST(ReshardTest, ChunksFollowTheStageMap) {
   for (const Chunk& chunk : FindEntry(interleaved.catalog, "decoder.layers.mlp.linear_fc1.weight")->chunks) EXPECT_EQ(chunk.shard, chunk.box.offsets[0] % 2);
 }
 
-/// Random state is kept when the division is the same, however it is said.
+std::int64_t RandomStates(const TargetState& target) {
+  return std::ranges::count_if(target.catalog.objects, [](const auto& item) { return item.first.starts_with("object:rng_state/"); });
+}
+
+std::string WhyNotCarried(const TargetState& target) {
+  const auto left = std::ranges::find(target.left_out, "rng_state", &LeftOut::name);
+  return left == target.left_out.end() ? "" : fmt::format("{} of them: {}", left->count, left->reason);
+}
+
+/// Random states are kept when the division is the same, however it is said.
 TEST(ReshardTest, ALayoutSaidInAnotherWayIsTheSame) {
   Value args = TinyArgs(4);
   args.Set("pipeline_model_parallel_size", 2);
   args.Set("pipeline_model_parallel_layout", "Ett|ttL");
   Catalog source = McoreSource("llama", args);
-  source.objects["object:rng_state/shard_0.0_1.2"] = Value(5);
+  for (const int stage : {0, 1}) {
+    for (const int rank : {0, 1}) source.objects["object:" + RandomStateKey(stage, 2, rank, 2)] = Value(5);
+  }
   ASSERT_OK_AND_ASSIGN(const TargetState same, Reshard(source, Layout(2, 2)));
-  EXPECT_TRUE(same.catalog.objects.contains("object:rng_state/shard_0.0_1.2"));
+  EXPECT_EQ(RandomStates(same), 4);
+  EXPECT_EQ(same.random_states, 4);
+  EXPECT_EQ(WhyNotCarried(same), "");
   TargetOptions other = Layout(2, 2);
   other.layout.vpp = 2;
   ASSERT_OK_AND_ASSIGN(const TargetState changed, Reshard(source, other));
-  EXPECT_FALSE(changed.catalog.objects.contains("object:rng_state/shard_0.0_1.2"));
+  EXPECT_EQ(RandomStates(changed), 0);
+  EXPECT_THAT(WhyNotCarried(changed), HasSubstr("4 of them: random states belong to the ranks of the run"));
+}
+
+/// A run of the same layout asks for every rank's: one of them alone would not load.
+TEST(ReshardTest, RandomStatesAreCarriedAllOrNone) {
+  Value args = TinyArgs(4);
+  args.Set("pipeline_model_parallel_size", 2);
+  Catalog source = McoreSource("llama", args);
+  const auto load = [](const ObjectRef& ref) -> Result<Value> {
+    if (ref.bytes.length == 0) return MakeError(ErrorCode::kCorrupt, "a pickle ends too early");
+    return Value(ref.name);
+  };
+  for (const int stage : {0, 1}) {
+    for (const int rank : {0, 1}) source.object_refs.push_back({RandomStateKey(stage, 2, rank, 2), 0, {0, 10}});
+  }
+  ASSERT_OK_AND_ASSIGN(const TargetState all, Reshard(source, Layout(2, 2), load));
+  EXPECT_EQ(*all.catalog.objects.at("object:rng_state/shard_1.0_2.2").as_string(), "rng_state/shard_1.0_2.2");
+  EXPECT_NE(all.catalog.objects.at("common").Find("args")->as_opaque()->state->GetBool("no_save_rng"), true);
+
+  TargetOptions without = Layout(2, 2);
+  without.no_rng = true;
+  ASSERT_OK_AND_ASSIGN(const TargetState left, Reshard(source, without, load));
+  EXPECT_EQ(WhyNotCarried(left), "4 of them: left behind by --no-rng");
+
+  source.object_refs.back().bytes.length = 0;
+  ASSERT_OK_AND_ASSIGN(const TargetState unreadable, Reshard(source, Layout(2, 2), load));
+  EXPECT_EQ(WhyNotCarried(unreadable), "4 of them: random states cannot be carried: a pickle ends too early");
+  source.object_refs.pop_back();
+  ASSERT_OK_AND_ASSIGN(const TargetState missing, Reshard(source, Layout(2, 2), load));
+  EXPECT_EQ(WhyNotCarried(missing), "3 of them: random states cannot be carried: there are none for pipeline rank 1 and tensor-parallel rank 1");
+  for (const TargetState* target : {&left, &unreadable, &missing}) {
+    EXPECT_EQ(RandomStates(*target), 0);
+    EXPECT_EQ(target->catalog.objects.at("common").Find("args")->as_opaque()->state->GetBool("no_save_rng"), true);
+  }
 }
 
 TEST(ReshardTest, UnknownKeysSurviveWhole) {
