@@ -7,6 +7,7 @@
 #include <array>
 #include <utility>
 
+#include "base/digits.h"
 #include "cli/values.h"
 
 namespace crossdock::cli {
@@ -37,14 +38,15 @@ Result<std::string> FormatOfLoader(const std::string& loader) {
       .WithFound(fmt::format("`{}`", Printable(loader)));
 }
 
-/// convert.py names sizes ("llama3-8B", "qwen2.5-7B"); the part before the digits is the family's.
-std::string FamilyOfModelSize(const std::string& size) {
+/// convert.py names sizes ("llama3-8B", "qwen2.5-7B"); the part before the digits is the family's. Nothing for a size alone ("7B", "13Bf").
+std::optional<std::string> FamilyOfModelSize(const std::string& size) {
+  if (!size.empty() && IsDigit(size.front())) return std::nullopt;
   std::string lower(size);
   std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  for (const char* family : {"qwen3", "qwen2", "mistral", "llama"}) {
+  for (const char* family : {"qwen3", "qwen2", "mixtral", "mistral", "llama"}) {
     if (lower.starts_with(family)) return family;
   }
-  return lower;
+  return lower.starts_with("yi-") ? "llama" : lower;   // Yi has Llama's configuration and names
 }
 
 /// One optional value through a parser of values.h.
@@ -132,6 +134,12 @@ Status FillNames(const Request& request, ConvertOptions* options) {
   if (type && *type != "GPT" && *type != "gpt") {
     return MakeError(ErrorCode::kUnsupported, "`--model-type` other than GPT is not available in this version")
         .WithFound(fmt::format("`{}`", Printable(*type)));
+  }
+  CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> form, request.One("checkpoint-type"));
+  if (form && *form != "hf") {
+    return MakeError(ErrorCode::kUnsupported, "`--checkpoint-type` other than hf is not available in this version")
+        .WithFound(fmt::format("`{}`", Printable(*form)))
+        .WithHint("take the model's Hugging Face directory");
   }
   CROSSDOCK_RETURN_IF_ERROR(Get(request, "family", Verbatim, &options->family));
   CROSSDOCK_ASSIGN_OR_RETURN(const std::optional<std::string> size, request.One("model-size"));

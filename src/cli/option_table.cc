@@ -40,6 +40,7 @@ constexpr std::array kTable = {
     One("loader", "", "NAME", kTargeting, ""),
     One("model-type", "", "NAME", kTargeting, ""),
     One("model-size", "", "NAME", kTargeting, ""),
+    One("checkpoint-type", "", "hf", kTargeting, ""),
     One("tokenizer-model", "tokenizer", "PATH", kConverting, "file or directory whose tokenizer files go into the target"),
     // The target's layout.
     One("tp", "tensor-parallel-size tensor-model-parallel-size target-tensor-parallel-size target-tensor-model-parallel-size",

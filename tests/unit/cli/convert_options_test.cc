@@ -99,6 +99,14 @@ TEST(ConvertOptionsOf, RefusesASaverOfAnotherFormat) {
                                                "hint: leave one of them out")));
 }
 
+TEST(ConvertOptionsOf, ASizeNamesItsFamilyWhereItSaysOne) {
+  for (const auto& [size, family] : {std::pair{"llama2-13Bf", "llama"}, {"llama3.1-70B", "llama"}, {"mistral-7B", "mistral"}, {"mixtral-8x7B", "mixtral"}, {"qwen2.5-7B", "qwen2"}, {"yi-34B", "llama"}}) {
+    EXPECT_EQ(Build({"convert", "a", "b", "--model-size", size})->family, family) << size;
+  }
+  for (const char* size : {"7B", "13Bf", "70B"}) EXPECT_EQ(Build({"convert", "a", "b", "--model-size", size})->family, std::nullopt) << size;
+  EXPECT_EQ(Build({"convert", "a", "b", "--model-size", "llama2-7B", "--family", "qwen3"})->family, "qwen3");
+}
+
 TEST(ConvertOptionsOf, RefusesContradictions) {
   EXPECT_THAT(Build({"convert", "a", "b", "--bf16", "--dtype", "fp32"}), IsError(ErrorCode::kUsage, StrEq(
       "two different dtypes are asked for; found `fp32` and `bf16`")));

@@ -79,9 +79,9 @@ const std::map<std::string_view, std::string>& Values() {
   return kValues;
 }
 
-/// Options of convert that change nothing in what is converted: the talk, tested by tests/cli, and a word that is only checked.
+/// Options of convert that change nothing in what is converted: the talk, tested by tests/cli, and words that are only checked.
 constexpr std::string_view kTalk = "progress quiet verbose json";
-constexpr std::string_view kChecked = "model-type";
+constexpr std::string_view kChecked = "model-type checkpoint-type";
 
 TEST(OptionTable, EverySpellingOfConvertDoesTheSame) {
   for (const OptionSpec& spec : OptionTable()) {
@@ -121,6 +121,8 @@ TEST(OptionTable, EverySpellingOfConvertDoesTheSame) {
 TEST(OptionTable, AWordThatIsOnlyCheckedIsChecked) {
   EXPECT_THAT(Asked({"convert", "a", "b", "--model-type", "GPT"}), IsOk());
   EXPECT_THAT(Asked({"convert", "a", "b", "--model-type", "T5"}), IsError(ErrorCode::kUnsupported, HasSubstr("`--model-type` other than GPT")));
+  EXPECT_THAT(Asked({"convert", "a", "b", "--checkpoint-type", "hf"}), IsOk());
+  EXPECT_THAT(Asked({"convert", "a", "b", "--checkpoint-type", "meta"}), IsError(ErrorCode::kUnsupported, HasSubstr("`--checkpoint-type` other than hf")));
 }
 
 TEST(OptionTable, EveryOptionOfEveryCommandIsParsed) {
