@@ -23,7 +23,7 @@ from reference import assert_same, raw_of, slots_of
 SAVED = [
     ("qwen3", env.Layout(1, 1)), ("qwen2", env.Layout(2, 1)), ("qwen3", env.Layout(1, 1, dp=2)), ("llama3_gqa", env.Layout(2, 2, dp=2, first=3)),
     ("llama32_tied", env.Layout(1, 2, last=1)), ("qwen2_tied", env.Layout(2, 1, dp=2)), ("llama2_mha", env.Layout(1, 2, dp=2, bucket=20000)),
-    ("qwen3", env.Layout(2, 1, bucket=5000)), ("mqa", env.Layout(1, 2, numbered=True))]
+    ("qwen3", env.Layout(2, 1, bucket=5000)), ("mqa", env.Layout(1, 2, numbered=True)), ("qwen3", env.Layout(1, 1, dp=4, bucket=6000))]
 IDS = [f"{case}-{layout}" for case, layout in SAVED]
 
 
