@@ -68,6 +68,10 @@ Result<dialects::HubState> ReadMegatronHub(const Source& source, const dialects:
   for (dialects::HubTensor& tensor : hub.tensors) {
     CROSSDOCK_ASSIGN_OR_RETURN(tensor.expr, source.view->OverSource(tensor.expr));
   }
+  for (dialects::HubCopy& copy : hub.copies) {
+    copy.entry = source.view->StoredEntry(copy.entry);
+    copy.original = source.view->StoredEntry(copy.original);
+  }
   hub.left_out.insert(hub.left_out.end(), source.view->left_out.begin(), source.view->left_out.end());
   if (!source.view->optimizer_refusal.empty()) hub.optimizer_refusal = source.view->optimizer_refusal;
   hub.notices.insert(hub.notices.end(), source.view->notices.begin(), source.view->notices.end());
@@ -339,6 +343,10 @@ Status CheckTiedPair(const Source& source, std::int64_t memory) {
   for (std::size_t i = 0; equal && source.view && i < source.view->copies.size(); ++i) {
     const dialects::TiedPair& copy = source.view->copies[i];
     equal = CompareStored(source, copy.embedding, copy.head, "the arguments tie the head to the embedding, but the two differ", "the last stage's copy is stale: save the run again", memory);
+  }
+  for (std::size_t i = 0; equal && source.view && i < source.view->repeated.size(); ++i) {
+    const dialects::TiedPair& copy = source.view->repeated[i];
+    equal = CompareStored(source, copy.embedding, copy.head, "the embedding beside the vision tower repeats the language model's, but the two differ", "one of them is stale: save the run again", memory);
   }
   for (const dialects::HubCopy& copy : source.hub.copies) {
     if (!equal || copy.entry < 0 || copy.original < 0) continue;

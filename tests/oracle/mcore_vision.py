@@ -72,24 +72,67 @@ class Whole(MegatronModule):
 KINDS = {"qwen2_5_vl": "qwen2", "qwen3_vl": "qwen3", "qwen3_vl_moe": "qwen3_moe"}
 
 
-def load_rank(rank, step, config, reference, layout, dtype, live):
-    env.initialize(layout)
-    model = Whole(config, layout, dtype)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
-    if live:
-        import crossdock.megatron
-        crossdock.megatron.load_hf(model, step, threads=1)
-    else:
-        loaded = env.dist_checkpointing.load({"model": model.sharded_state_dict(metadata=env.metadata())}, str(step))
-        model.load_state_dict(loaded["model"], strict=True)
+def rank_file(step, layout):
+    """The file of this rank in a legacy tree."""
+    stage = f"_{env.parallel_state.get_pipeline_model_parallel_rank():03d}" if layout.pp > 1 else ""
+    return step / f"mp_rank_{env.parallel_state.get_tensor_model_parallel_rank():02d}{stage}" / "model_optim_rng.pt"
+
+
+def attention_has_an_extra_state():
+    """TransformerEngine's has one that torch_dist does not store and a legacy file does."""
+    env.TEDotProductAttention.get_extra_state = lambda self: torch.empty(0, dtype=torch.uint8)
+    env.TEDotProductAttention.set_extra_state = lambda self, state: None
+
+
+def padded_reference(config, reference, layout):
     reference = dict(reference)
     vocabulary, padded = config["text_config"]["vocab_size"], layout.padded(config["text_config"]["vocab_size"])
     for name in ("language_model.embedding.word_embeddings.weight", "language_model.output_layer.weight"):
         if name in reference:
             whole = reference[name]
             reference[name] = torch.cat([whole, torch.zeros(padded - len(whole), *whole.shape[1:], dtype=whole.dtype)])
+    return reference
+
+
+def save_rank(rank, step, config, reference, layout, dtype):
+    """A rank's file as Megatron's save_checkpoint lays it out, of modules that hold their pieces of the reference."""
+    attention_has_an_extra_state()
+    env.initialize(layout)
+    model = Whole(config, layout, dtype)
+    reference, entries = padded_reference(config, reference, layout), env.named_entries(model)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(env.local_of(entries[name], reference, parameter, parameter.dtype))
+    text = dict(config["text_config"], model_type=KINDS[config["model_type"]], tie_word_embeddings=config["tie_word_embeddings"])
+    args = env.training_args(text, layout, step.parent, dtype, optimizer=False, ckpt_format="torch", use_dist_ckpt=False, no_save_rng=True)
+    path = rank_file(step, layout)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save({"args": args, "checkpoint_version": 3.0, "iteration": 20, "model": model.state_dict_for_save_checkpoint()}, path)
+
+
+def save(root, config, reference, layout, dtype=torch.bfloat16):
+    step = root / "iter_0000020"
+    env.run_ranks(layout.world, save_rank, step, config, reference, layout, dtype)
+    (root / "latest_checkpointed_iteration.txt").write_text("20")
+
+
+def load_rank(rank, step, config, reference, layout, dtype, how):
+    if how == "legacy":
+        attention_has_an_extra_state()
+    env.initialize(layout)
+    model = Whole(config, layout, dtype)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    if how == "live":
+        import crossdock.megatron
+        crossdock.megatron.load_hf(model, step, threads=1)
+    elif how == "legacy":
+        model.load_state_dict(torch.load(rank_file(step, layout), weights_only=False)["model"], strict=True)
+    else:
+        loaded = env.dist_checkpointing.load({"model": model.sharded_state_dict(metadata=env.metadata())}, str(step))
+        model.load_state_dict(loaded["model"], strict=True)
+    vocabulary, reference = config["text_config"]["vocab_size"], padded_reference(config, reference, layout)
     problems, keys, own = [], set(), dict(model.named_parameters())
     entries = env.named_entries(model)
     if set(own) - set(entries):
@@ -100,11 +143,12 @@ def load_rank(rank, step, config, reference, layout, dtype, live):
     return problems, keys
 
 
-def check(step, config, reference, layouts, dtype=torch.bfloat16, live=False):
-    """Loads under each layout, by Megatron-Core or (live) through crossdock.megatron.load_hf, and compares every local piece; all of the reference must have been asked for."""
+def check(step, config, reference, layouts, dtype=torch.bfloat16, how="torch_dist"):
+    """Loads under each layout, by Megatron-Core, from each rank's own file (legacy) or through crossdock.megatron.load_hf (live), and compares every local piece; all of the
+    reference must have been asked for."""
     for layout in layouts:
         asked = set()
-        for rank, (problems, keys) in enumerate(env.run_ranks(layout.world, load_rank, step, config, reference, layout, dtype, live)):
+        for rank, (problems, keys) in enumerate(env.run_ranks(layout.world, load_rank, step, config, reference, layout, dtype, how)):
             assert not problems, f"{layout}, rank {rank}: " + "; ".join(problems[:6])
             asked |= keys
         assert asked == set(reference), f"{layout}: {sorted(asked ^ set(reference))[:6]}"

@@ -84,6 +84,25 @@ def test_transformers_spelling(written, tmp_path, layout):
         assert len(features) == len(features_back) > 0 and all(torch.equal(a, b) for a, b in zip(features, features_back)) and features[0].std() > 0.01
 
 
+@pytest.mark.parametrize("layout", [["--tp", 2, "--encoder-tp", 1], LAYOUT])
+def test_legacy_trees(written, tmp_path, layout):
+    """Norms of query and key over all heads are cut with them; the tree as torch_dist is what a direct conversion writes."""
+    text, directory, hub = written
+    tool.convert(directory, tmp_path / "tree", "--to", "megatron-legacy", *layout)
+    first = torch.load(next((tmp_path / "tree").glob("*/mp_rank_01*/model_optim_rng.pt")), weights_only=False)["model"]
+    tower = "encoder_model.image_encoder.encoder.layers.1."
+    whole = join_qkv([hub[f"vision_tower.encoder.layer.1.attention.{part}_proj.weight"] for part in "qkv"], 4)
+    assert torch.equal(first[tower + "self_attention.linear_qkv.weight"], whole if "--encoder-tp" in layout else whole.chunk(2)[1])
+    if text == "qwen3":
+        norm = hub["vision_tower.encoder.layer.1.attention.k_norm.weight"]
+        assert torch.equal(first[tower + "self_attention.k_layernorm.weight"], norm if "--encoder-tp" in layout else norm.chunk(2)[1])
+    tool.convert(tmp_path / "tree", tmp_path / "back", "--to", "hf")
+    assert_same(read_directory(tmp_path / "back")[0], read_directory(directory)[0])
+    for name, source in (("dist", tmp_path / "tree"), ("direct", directory)):
+        tool.convert(source, tmp_path / name, "--to", "megatron", "--tp", 2)
+    tool.run("verify", tmp_path / "dist", tmp_path / "direct")
+
+
 def test_the_tower_as_megatron_has_it(written, tmp_path):
     _, directory, hub = written
     tool.convert(directory, tmp_path / "m", "--to", "megatron", "--tp", 2)

@@ -220,7 +220,7 @@ def test_ranks_read_their_own_part_into_memory(written):
     if (case, tied) in (("qwen2_5_vl", True), ("qwen3_vl", False)):   # each family once
         return
     config = json.loads((directory / "config.json").read_text())
-    mcore_vision.check(directory, config, expected(case, tied, hub), [Layout(tp=2, pp=2, first=2)], live=True)
+    mcore_vision.check(directory, config, expected(case, tied, hub), [Layout(tp=2, pp=2, first=2)], how="live")
 
 
 def test_parts_of_the_tower_lie_on_the_first_stage(written, tmp_path):

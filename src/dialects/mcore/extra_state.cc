@@ -7,15 +7,6 @@
 namespace crossdock::dialects::mcore {
 namespace {
 
-/// Towers that are built of Megatron's own layers; others ("visual.") hold transformers' modules.
-bool IsMegatronsOwnTower(std::string_view key) { return key.starts_with("vision_model.") || key.starts_with("encoder_model."); }
-
-/// Linear layers and norms.
-bool IsTransformerEngine(std::string_view module) {
-  const std::string_view last = module.substr(module.rfind('.') + 1);
-  return last.starts_with("linear_") || last.ends_with("norm") || last == "eh_proj" || last.starts_with("in_proj") || last == "out_proj";
-}
-
 /// How many experts lie along the axis after the layers'; 0 for what is no expert's.
 std::int64_t ExpertsOf(const Entry& entry) {
   if (entry.name.find(".experts.experts.") == std::string::npos) return 0;
@@ -24,6 +15,13 @@ std::int64_t ExpertsOf(const Entry& entry) {
 }
 
 }  // namespace
+
+bool IsMegatronsOwnTower(std::string_view key) { return key.starts_with("vision_model.") || key.starts_with("encoder_model."); }
+
+bool IsTransformerEngine(std::string_view module) {
+  const std::string_view last = module.substr(module.rfind('.') + 1);
+  return last.starts_with("linear_") || last.ends_with("norm") || last == "eh_proj" || last.starts_with("in_proj") || last == "out_proj";
+}
 
 Value EmptyExtraState() {
   TensorValue tensor;

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tensor/catalog.h"
@@ -14,6 +15,11 @@ namespace crossdock::dialects::mcore {
 
 /// Objects ("object:<key>" -> value) for the TE modules that own the model tensors in `entries`.
 [[nodiscard]] std::map<std::string, Value> EmptyExtraStates(const std::vector<Entry>& entries, std::int64_t layers);
+
+/// Towers that are built of Megatron's own layers; others ("visual.") hold transformers' modules.
+[[nodiscard]] bool IsMegatronsOwnTower(std::string_view key);
+/// Whether a module is one of those that TransformerEngine makes: linear layers and norms.
+[[nodiscard]] bool IsTransformerEngine(std::string_view module);
 
 /// The value of an empty extra state.
 [[nodiscard]] Value EmptyExtraState();

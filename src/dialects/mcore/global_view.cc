@@ -112,6 +112,12 @@ Result<Expr> GlobalView::OverSource(const Expr& seen) const {
   return expr::Simplify(placed);
 }
 
+std::int32_t GlobalView::StoredEntry(std::int32_t seen) const {
+  if (identity || seen < 0) return seen;
+  const Expr& expr = exprs[static_cast<std::size_t>(seen)];
+  return expr->op == expr::Op::kLeaf ? expr->leaf : -1;
+}
+
 Result<GlobalView> MakeGlobalView(const Catalog& source, const ViewOptions& options) {
   if (IsMegatronFsdp(source)) return SeeMegatronFsdp(source, options);
   if (IsLegacy(source)) return SeeLegacy(source, options);

@@ -30,6 +30,7 @@ struct GlobalView {
   std::vector<std::string> notices;
   std::vector<LeftOut> left_out;
   std::vector<TiedPair> copies;        ///< stored twice and seen once: entries of the source whose data must be equal
+  std::vector<TiedPair> repeated;      ///< seen twice as stored twice, but in parts: entries of the source whose data must be equal
   std::string optimizer_refusal;       ///< why optimizer state that is stored is not seen; see HubState
   bool prove_masters = false;          ///< the order of the optimizer's state was computed: its masters must be compared before it is carried
 
@@ -37,6 +38,8 @@ struct GlobalView {
   [[nodiscard]] const Catalog& Seen(const Catalog& source) const { return identity ? source : catalog; }
   /// An expression over entries of the seen catalog as one over entries of the source.
   [[nodiscard]] Result<expr::Expr> OverSource(const expr::Expr& seen) const;
+  /// The source's entry that is seen as entry `seen`, as it is stored; -1 where it is put together or -1 itself.
+  [[nodiscard]] std::int32_t StoredEntry(std::int32_t seen) const;
 };
 [[nodiscard]] Result<GlobalView> MakeGlobalView(const Catalog& source, const ViewOptions& options);
 

@@ -162,6 +162,11 @@ std::optional<std::int64_t> LayerNumber(std::string_view model_key) {
   return number;
 }
 
+std::string WithoutLayerNumber(std::string_view model_key) {
+  const std::size_t number = model_key.size() - WithinLanguageModel(model_key).size() + kLayersPrefix.size();
+  return std::string(model_key.substr(0, number)).append(model_key.substr(model_key.find('.', number) + 1));
+}
+
 bool HasLayerAxis(std::string_view model_key) { return WithinLanguageModel(model_key).starts_with(kLayersPrefix) && !LayerNumber(model_key); }
 
 }  // namespace crossdock::dialects::mcore

@@ -72,6 +72,8 @@ enum class ObjectKind : std::uint8_t { kExtraState, kRng, kRerun, kCommon, kOpti
 
 /// The layer number in "decoder.layers.<i>.rest", or nothing. This and the next also for a language model within a larger one.
 [[nodiscard]] std::optional<std::int64_t> LayerNumber(std::string_view model_key);
+/// "decoder.layers.<i>.rest" as it is called where layers lie along an axis: "decoder.layers.rest". REQUIRES: LayerNumber.
+[[nodiscard]] std::string WithoutLayerNumber(std::string_view model_key);
 /// True for "decoder.layers.rest" without a number: the first axis counts layers.
 [[nodiscard]] bool HasLayerAxis(std::string_view model_key);
 

@@ -101,7 +101,17 @@ LegacyName OldName(std::string_view name) {
 
 }  // namespace
 
-LegacyName ParseLegacyName(std::string_view name) {
+bool IsOfLargerModel(std::string_view name) { return IsVision(name) || WithinLanguageModel(name).starts_with(kLayersPrefix) != name.starts_with(kLayersPrefix); }
+
+LegacyName ParseLegacyName(std::string_view name, bool larger) {
+  if (larger) {
+    const std::string_view inner = WithinLanguageModel(name);
+    LegacyName out;
+    out.key = std::string(name);
+    if (inner.size() != name.size()) out = ParseLegacyName(inner);
+    out.prefix = std::string(name.substr(0, name.size() - inner.size()));
+    return out;
+  }
   constexpr std::string_view kOld = "language_model.";
   if (name.starts_with(kOld)) return OldName(name.substr(kOld.size()));
   LegacyName out;

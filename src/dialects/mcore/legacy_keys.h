@@ -16,7 +16,8 @@
 namespace crossdock::dialects::mcore {
 
 struct LegacyName {
-  std::string key;                     ///< the torch_dist key; of a layer only what follows "decoder.layers.<i>."
+  std::string prefix;                  ///< of a language model within a larger one: "language_model.", "foundation_model."
+  std::string key;                     ///< the torch_dist key after the prefix; of a layer only what follows "decoder.layers.<i>."
   std::optional<std::int64_t> layer;   ///< the number on this rank and chunk
   std::optional<std::int64_t> expert;  ///< the number on this rank; the key is that of all experts of the layer
   bool all_experts = false;            ///< one matrix of all experts of this rank; the key is that of the experts of the layer
@@ -24,6 +25,9 @@ struct LegacyName {
   bool old = false;                    ///< a name of before Megatron-Core
   bool head_copy = false;              ///< pre-mcore `word_embeddings_for_head`: the embedding again
 };
-[[nodiscard]] LegacyName ParseLegacyName(std::string_view name);
+/// `larger`: the names are those of a larger model, where "language_model." is no name of before Megatron-Core.
+[[nodiscard]] LegacyName ParseLegacyName(std::string_view name, bool larger = false);
+/// Whether no other model has a parameter of this name: those of towers, and what only Megatron-Core's own language models hold.
+[[nodiscard]] bool IsOfLargerModel(std::string_view name);
 
 }  // namespace crossdock::dialects::mcore

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dialects/mcore/legacy_names.h"
 
+#include "dialects/mcore/extra_state.h"
 #include "dialects/mcore/keys.h"
 #include "fmt/format.h"
 
@@ -17,7 +18,9 @@ bool IsNorm(std::string_view module) { return module.ends_with("layernorm"); }
 /// Whether the module's state has an extra state, and of which kind: all layers of TransformerEngine have one with data; of
 /// Megatron's own only the linear ones, and it is None.
 void AddExtraState(std::string_view module, LayerSpec spec, std::vector<StateItem>& out) {
-  if (!module.starts_with("decoder.") && !module.starts_with("mtp.")) return;
+  const std::string_view inner = WithinLanguageModel(module);
+  const bool tower = IsMegatronsOwnTower(module) && IsTransformerEngine(module);
+  if (!tower && !inner.starts_with("decoder.") && !inner.starts_with("mtp.")) return;
   if (module.ends_with(".self_attention") || module.ends_with(".conv1d")) return;   // a gated delta net's own
   if (module.ends_with("mlp.router") || module.ends_with("mlp.shared_experts")) return;   // of Megatron's own, with parameters themselves
   const bool own = spec == LayerSpec::kLocal;
@@ -85,7 +88,7 @@ std::optional<Slot> LegacySlot(std::string_view name) {
   return path.starts_with("model") ? Slot::kParam : Slot::kMaster;
 }
 
-std::vector<StateItem> WithExtraStates(const std::vector<std::string>& parameters, LayerSpec spec, bool head) {
+std::vector<StateItem> WithExtraStates(const std::vector<std::string>& parameters, LayerSpec spec, std::string_view prefix, bool head) {
   std::vector<StateItem> out;
   std::string attention;   // the block whose core attention was listed
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -100,7 +103,7 @@ std::vector<StateItem> WithExtraStates(const std::vector<std::string>& parameter
     const std::string_view module = ModuleOf(name);
     if (i + 1 == parameters.size() || ModuleOf(parameters[i + 1]) != module) AddExtraState(module, spec, out);
   }
-  if (head) out.push_back({std::string(kHeadPrefix) + "_extra_state", false, true});
+  if (head) out.push_back({fmt::format("{}{}_extra_state", prefix, kHeadPrefix), false, true});
   return out;
 }
 

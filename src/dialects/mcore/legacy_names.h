@@ -52,7 +52,8 @@ struct StateItem {
   bool none = false;       ///< an extra state that is None rather than an empty tensor
 };
 /// The state of a model chunk in the order in which torch lists it, from its parameters in order of registration: after the
-/// parameters of each module its `_extra_state`. `head`: the chunk ends in an output layer, which has one even without a weight.
-[[nodiscard]] std::vector<StateItem> WithExtraStates(const std::vector<std::string>& parameters, LayerSpec spec, bool head);
+/// parameters of each module its `_extra_state`. `head`: the chunk ends in an output layer, which has one even without a weight;
+/// `prefix`: of the language model whose it is, where that is a part of a larger one.
+[[nodiscard]] std::vector<StateItem> WithExtraStates(const std::vector<std::string>& parameters, LayerSpec spec, std::string_view prefix, bool head);
 
 }  // namespace crossdock::dialects::mcore

@@ -46,8 +46,9 @@ Status LegacyParts::SortEntries(bool files) {
     }
   }
   for (const auto& [key, source] : sources_) {
-    if (files && (IsVision(key) || WithinLanguageModel(key) != key)) {
-      return MakeError(ErrorCode::kUnsupported, "this version writes no legacy form of a model with a vision tower").WithTensor(key).WithHint("write `--to megatron`");
+    if (files && IsVision(key) && (source.momentum >= 0 || std::ranges::any_of(source.states, [](std::int32_t entry) { return entry >= 0; }))) {
+      return MakeError(ErrorCode::kUnsupported, "the legacy form numbers optimizer states in the order in which a trainer builds its modules, which is not known of a vision tower")
+          .WithTensor(key).WithHint("write `--to megatron`, or leave the state behind with --no-optim");
     }
     CROSSDOCK_RETURN_IF_ERROR(ReadSource(key, source));
     has_experts_ = has_experts_ || IsOfExperts(key);
@@ -87,12 +88,19 @@ Result<std::vector<LocalChunk>> LegacyParts::OfStage(int stage) const {
     LocalChunk chunk;
     chunk.head = part.head;
     if (files_) {
+      // A language model within a larger one registers as one that is alone; what stands beside it comes first.
       std::vector<std::string> names;
       std::unordered_map<std::string, LocalParameter*> by_name;
       for (LocalParameter& parameter : parameters) {
-        names.push_back(parameter.name);
-        by_name.emplace(parameter.name, &parameter);
+        if (IsVision(parameter.name)) {
+          chunk.parameters.push_back(parameter);
+          continue;
+        }
+        names.emplace_back(WithinLanguageModel(parameter.name));
+        chunk.prefix = parameter.name.substr(0, parameter.name.size() - names.back().size());
+        by_name.emplace(names.back(), &parameter);
       }
+      std::ranges::sort(chunk.parameters, {}, &LocalParameter::name);   // module by module
       Result<std::vector<std::string>> ordered = InRegistrationOrder(std::move(names), spec_);
       if (!ordered) return std::move(std::move(ordered).error()).WithHint("`--to megatron` holds tensors of every name");
       for (const std::string& name : *ordered) chunk.parameters.push_back(std::move(*by_name.at(name)));

@@ -36,6 +36,7 @@ struct LocalParameter {
 
 struct LocalChunk {
   std::vector<LocalParameter> parameters;   ///< in order of registration
+  std::string prefix;                       ///< of its language model, where that is a part of a larger model
   bool head = false;
 };
 

@@ -139,7 +139,10 @@ class Converter {
       if (const Value* scheduler = common_.Find("opt_param_scheduler")) object.Set("opt_param_scheduler", *scheduler);
     }
     const auto random = global_.catalog.objects.find("object:" + RandomStateKey(stage, layout_.pp, place.tensor, layout_.tp));
-    if (random != global_.catalog.objects.end()) object.Set("rng_state", random->second);
+    if (random != global_.catalog.objects.end()) {
+      const ValueList* wrapped = random->second.as_sequence();   // torch_dist's objects are lists of one
+      object.Set("rng_state", wrapped != nullptr && wrapped->size() == 1 ? wrapped->front() : random->second);
+    }
     out_.catalog.objects[file_] = std::move(object);
     if (parts_->with_optimizer() && distributed_) return AddBuffers(dir, chunks);
     return OkStatus();
@@ -151,7 +154,7 @@ class Converter {
     std::vector<std::string> names;
     for (const LocalParameter& parameter : chunk.parameters) names.push_back(parameter.name);
     auto next = chunk.parameters.cbegin();
-    for (const StateItem& item : WithExtraStates(names, spec_, chunk.head)) {
+    for (const StateItem& item : WithExtraStates(names, spec_, chunk.prefix, chunk.head)) {
       Value value;
       if (item.parameter) {
         const LocalParameter& parameter = *next++;

@@ -15,7 +15,9 @@
 #include "dialects/mcore/legacy_names.h"
 #include "dialects/mcore/legacy_ranks.h"
 #include "dialects/mcore/legacy_sections.h"
+#include "dialects/mcore/legacy_stacks.h"
 #include "dialects/mcore/legacy_state.h"
+#include "dialects/mcore/legacy_towers.h"
 #include "dialects/mcore/registration_order.h"
 #include "dialects/mcore/view_catalog.h"
 #include "fmt/format.h"
@@ -24,12 +26,7 @@ namespace crossdock::dialects::mcore {
 namespace {
 
 using expr::Expr;
-
-/// Of one parameter: its tensors by slot, whole.
-struct Whole {
-  SlotExprs slots;
-  std::string dir;           ///< where it was found, for messages
-};
+using Whole = WholeParameter;
 
 class Merger {
  public:
@@ -44,6 +41,7 @@ class Merger {
       if (IsByTorchDcp(source_)) PutInOrder(&shard);
       shards_.push_back(std::move(shard));
     }
+    FindLargerModel();
     CROSSDOCK_ASSIGN_OR_RETURN(first_layers_, FirstLayers(ranks_, shards_, &layers_));
     FindKind();
     used_.resize(source_.entries.size(), false);
@@ -51,13 +49,29 @@ class Merger {
     for (std::size_t chunk = 0; chunk < shards_.front().chunks.size(); ++chunk) {
       for (int stage = 0; stage < ranks_.pp; ++stage) CROSSDOCK_RETURN_IF_ERROR(Join(chunk, stage));
     }
-    CROSSDOCK_RETURN_IF_ERROR(Emit());
+    if (embedding_.empty()) copies_of_embedding_.clear();
+    for (const std::vector<const LegacyTensor*>& parts : copies_of_embedding_) {
+      for (std::size_t t = 0; t < parts.size(); ++t) view_.repeated.push_back({embedding_[t]->entry, parts[t]->entry});
+    }
+    CROSSDOCK_RETURN_IF_ERROR(StackLayersOf(whole_, {layers_, NumbersLayers(), muon_ ? OptimizerForm::kPlain : OptimizerForm::kDistributed}, &view_));
     Catalogue();
     return std::move(view_);
   }
 
  private:
   [[nodiscard]] bool Flag(const char* name, bool otherwise) const { return ranks_.args.GetBool(name).value_or(otherwise); }
+
+  /// "language_model." began the names of all models before Megatron-Core; today those of a language model beside a tower.
+  void FindLargerModel() {
+    const auto each = [&](const auto& visit) {
+      for (LegacyModel& shard : shards_) {
+        for (std::vector<LegacyTensor>& chunk : shard.chunks) std::ranges::for_each(chunk, visit);
+      }
+    };
+    bool larger = false;
+    each([&](const LegacyTensor& tensor) { larger = larger || IsOfLargerModel(tensor.name); });
+    if (larger) each([](LegacyTensor& tensor) { tensor.meaning = ParseLegacyName(tensor.name, true); });
+  }
 
   /// The optimizer's numbers count in the order of registration, which DCP keeps only by the way.
   void PutInOrder(LegacyModel* shard) const {
@@ -102,8 +116,8 @@ class Merger {
 
   [[nodiscard]] std::string KeyOf(const LegacyTensor& tensor, std::int64_t first_layer) const {
     const LegacyName& meaning = tensor.meaning;
-    if (!meaning.layer) return meaning.key;
-    return fmt::format("decoder.layers.{}.{}", first_layer + *meaning.layer, fuse_norms_ ? WithFusedNorms(meaning.key) : meaning.key);
+    if (!meaning.layer) return meaning.prefix + meaning.key;
+    return fmt::format("{}decoder.layers.{}.{}", meaning.prefix, first_layer + *meaning.layer, fuse_norms_ ? WithFusedNorms(meaning.key) : meaning.key);
   }
 
   /// All ranks' optimizer states, or none and the reason.
@@ -170,9 +184,11 @@ class Merger {
         experts[KeyOf(tensor, first_layer)][tensor.meaning.expert.value_or(0)] = &tensor;
         continue;
       }
+      Result<Division> division = DivisionOf(tensor, KeyOf(tensor, first_layer), by_name[at]);
+      if (!division) return Named(std::move(division).error(), at, tensor.name);
       std::vector<const LegacyTensor*> parts;
-      for (std::size_t t = 0; t < static_cast<std::size_t>(ranks_.tp); ++t) parts.push_back(by_name[at + t].at(tensor.name));  // the names were compared
-      CROSSDOCK_RETURN_IF_ERROR(Named(JoinOne(parts, at, KeyOf(tensor, first_layer)), at, tensor.name));
+      for (int t = 0; t < division->ranks; ++t) parts.push_back(by_name[at + static_cast<std::size_t>(t)].at(tensor.name));  // the names were compared
+      CROSSDOCK_RETURN_IF_ERROR(Named(JoinOne(parts, at, KeyOf(tensor, first_layer), *division), at, tensor.name));
     }
     for (const auto& [key, locals] : experts) {
       CROSSDOCK_RETURN_IF_ERROR(Named(JoinLayersExperts(key, locals, stage, by_name), at, locals.begin()->second->name));
@@ -279,23 +295,47 @@ class Merger {
     return OkStatus();
   }
 
-  Status JoinOne(const std::vector<const LegacyTensor*>& parts, std::size_t first_rank, const std::string& key) {
-    const LegacyTensor& tensor = *parts.front();
-    if (const std::vector<Section> sections = SectionsOf(key, ranks_.args); !sections.empty()) return JoinSections(parts, first_rank, key, sections);
-    old_names_ = old_names_ || tensor.meaning.old;
-    const std::optional<Cut> cut = CutOf(key, tensor.entry);
-    if (ranks_.tp > 1 && !cut && !IsReplicated(key)) {
+  /// How the ranks of a stage hold a parameter.
+  struct Division {
+    int ranks = 1;               ///< the first so many have all of it; others hold the same again
+    std::optional<Cut> cut;
+    bool gated = false;          ///< rows of a gate lie above those of its other half
+  };
+
+  Result<Division> DivisionOf(const LegacyTensor& tensor, const std::string& key, const ByName& rank) const {
+    if (!IsVision(key)) {
+      Division division{ranks_.tp, CutOf(key, tensor.entry), HasGatedMlp(ranks_.args)};
+      if (ranks_.tp == 1 || division.cut || IsReplicated(key) || !SectionsOf(key, ranks_.args).empty()) return division;
       return MakeError(ErrorCode::kUnsupported, "no rule says how tensor-parallel ranks divide this parameter")
           .WithHint("save it again with --tensor-model-parallel-size 1 or with --ckpt-format torch_dist");
     }
+    Division division{ranks_.tp, FindTowerCut(key), false};
+    if (RepeatsEmbedding(key)) return division;
+    const auto shape = [&](const LegacyTensor& of) -> const Shape& { return source_.entries[static_cast<std::size_t>(of.entry)].shape; };
+    const auto attention = std::ranges::find_if(rank, [](const auto& item) { return IsVision(item.first) && item.first.ends_with(".linear_qkv.weight"); });
+    if (attention != rank.end()) {
+      CROSSDOCK_ASSIGN_OR_RETURN(division.ranks, TowerRanks(shape(*attention->second), ranks_.tp));
+    }
+    // The rows of a gated layer are twice the columns of the one behind it.
+    const std::size_t first = tensor.name.rfind(".linear_fc1.");
+    const auto second = first == std::string::npos ? rank.end() : rank.find(tensor.name.substr(0, first) + ".linear_fc2.weight");
+    division.gated = second != rank.end() && shape(*second->second).size() == 2 && !shape(tensor).empty() && shape(tensor)[0] == 2 * shape(*second->second)[1];
+    return division;
+  }
+
+  Status JoinOne(const std::vector<const LegacyTensor*>& parts, std::size_t first_rank, const std::string& key, const Division& division) {
+    const LegacyTensor& tensor = *parts.front();
+    if (const std::vector<Section> sections = SectionsOf(key, ranks_.args); !sections.empty()) return JoinSections(parts, first_rank, key, sections);
+    old_names_ = old_names_ || tensor.meaning.old;
     Whole whole;
     whole.dir = ranks_.ranks[first_rank].dir;
     for (const Slot slot : kAllSlots) {
-      CROSSDOCK_ASSIGN_OR_RETURN(whole.slots[static_cast<std::size_t>(slot)], JoinSlot(parts, slot, first_rank, cut));
+      CROSSDOCK_ASSIGN_OR_RETURN(whole.slots[static_cast<std::size_t>(slot)], JoinSlot(parts, slot, first_rank, division));
     }
-    if (IsCopy(tensor, key)) return Copy(parts);
-    if (key == kEmbeddingKey && whole_.contains(key)) return Copy(parts);
-    if (key == kEmbeddingKey) embedding_ = parts;
+    const bool embedding = WithinLanguageModel(key) == kEmbeddingKey;
+    if (IsCopy(tensor, key) || (embedding && whole_.contains(key))) return Copy(parts);
+    if (embedding) embedding_ = parts;
+    if (RepeatsEmbedding(key) && parts.size() > 1) copies_of_embedding_.push_back(parts);   // one that is not cut is compared as every repetition
     return Take(key, std::move(whole), first_rank);
   }
 
@@ -311,16 +351,16 @@ class Merger {
   }
 
   /// Null when no rank has the slot.
-  Result<Expr> JoinSlot(const std::vector<const LegacyTensor*>& parts, Slot slot, std::size_t first_rank, const std::optional<Cut>& cut) {
+  Result<Expr> JoinSlot(const std::vector<const LegacyTensor*>& parts, Slot slot, std::size_t first_rank, const Division& division) {
     CROSSDOCK_ASSIGN_OR_RETURN(const std::vector<Expr> exprs, HeldOf(parts, slot, first_rank));
     if (exprs.empty()) return Expr();
-    return JoinRanks(exprs, cut, HasGatedMlp(ranks_.args));
+    return JoinRanks(exprs, division.cut, division.gated);
   }
 
   /// A tied model keeps the embedding a second time on its last stage, as the head.
   bool IsCopy(const LegacyTensor& tensor, const std::string& key) const {
     if (tensor.meaning.head_copy) return true;
-    return key == kHeadKey && !ranks_.args.as_dict()->items.empty() && TiesEmbeddings(ranks_.args);
+    return WithinLanguageModel(key) == kHeadKey && !ranks_.args.as_dict()->items.empty() && TiesEmbeddings(ranks_.args);
   }
 
   Status Copy(const std::vector<const LegacyTensor*>& parts) {
@@ -331,65 +371,11 @@ class Merger {
     return OkStatus();
   }
 
-  /// Layers along an axis where all have the same parameters, else by number.
-  Status Emit() {
-    std::map<std::string, std::vector<const Whole*>> stacks;  // by what follows the number
-    for (const auto& [key, whole] : whole_) {
-      const std::optional<std::int64_t> layer = LayerNumber(key);
-      if (!layer) continue;
-      // A name may carry a number that no stage counts (`language_model.decoder.layers.7...`).
-      if (*layer >= layers_) {
-        return MakeError(ErrorCode::kCorrupt, "a parameter's layer is beyond the model's")
-            .WithTensor(key)
-            .WithExpected(fmt::format("fewer than {}", layers_))
-            .WithFound(fmt::format("{}", *layer));
-      }
-      std::vector<const Whole*>& stack = stacks[key.substr(key.find('.', std::string_view("decoder.layers.").size()) + 1)];
-      stack.resize(static_cast<std::size_t>(layers_), nullptr);
-      stack[static_cast<std::size_t>(*layer)] = &whole;
-    }
-    const bool stacked = !NumbersLayers() && std::ranges::all_of(stacks, [](const auto& item) { return Alike(item.second); });
-    for (const auto& [key, whole] : whole_) {
-      if (stacked && LayerNumber(key)) continue;
-      for (const Slot slot : kAllSlots) Add(key, slot, whole.slots[static_cast<std::size_t>(slot)]);
-    }
-    for (auto& [rest, stack] : stacks) {
-      if (!stacked) break;
-      for (const Slot slot : kAllSlots) {
-        std::vector<Expr> layers;
-        for (const Whole* whole : stack) layers.push_back(whole->slots[static_cast<std::size_t>(slot)]);
-        if (layers.front() == nullptr) continue;
-        CROSSDOCK_ASSIGN_OR_RETURN(Expr whole, IsOfExperts("." + rest) ? StackLayers(layers) : expr::Stack(layers, 0));
-        Add("decoder.layers." + rest, slot, std::move(whole));
-      }
-    }
-    return SortView(&view_);
-  }
-
   /// Whether torch_dist of the same run has its layers by number however alike they are (transformer_block.py, `is_moe_layer_freq`).
   [[nodiscard]] bool NumbersLayers() const {
     if (const Value* linear = ranks_.args.Find("linear_attention_freq"); linear != nullptr && (linear->as_sequence() != nullptr || (linear->as_int() != nullptr && *linear->as_int() > 1))) return true;
     const Value* freq = ranks_.args.Find("moe_layer_freq");
     return ranks_.args.GetInt("num_experts") && freq != nullptr && (freq->as_sequence() != nullptr || (freq->as_int() != nullptr && *freq->as_int() > 1));
-  }
-
-  static bool Alike(const std::vector<const Whole*>& stack) {
-    return std::ranges::all_of(stack, [&](const Whole* whole) {
-      if (whole == nullptr || stack.front() == nullptr) return false;
-      for (std::size_t s = 0; s < kAllSlots.size(); ++s) {
-        const Expr& a = stack.front()->slots[s];
-        const Expr& b = whole->slots[s];
-        if ((a == nullptr) != (b == nullptr) || (a != nullptr && (a->shape != b->shape || a->dtype != b->dtype))) return false;
-      }
-      return true;
-    });
-  }
-
-  void Add(const std::string& key, Slot slot, const Expr& whole) {
-    if (whole == nullptr) return;
-    const std::string name = SlotKey(slot, key, muon_ ? OptimizerForm::kPlain : OptimizerForm::kDistributed);
-    view_.catalog.entries.push_back({name, Slot::kParam, whole->dtype, whole->shape, {}});
-    view_.exprs.push_back(expr::Simplify(whole));
   }
 
   /// Everything beside the tensors, as torch_dist has it.
@@ -425,7 +411,7 @@ class Merger {
 
   /// Weights that several ranks hold whole and of which one was taken.
   void LeaveCopies() {
-    LeftOut left{"copies", "further ranks of expert parallelism hold the same weights again", 0, 0};
+    LeftOut left{"copies", "further ranks hold the same weights again", 0, 0};
     for (std::size_t i = 0; i < shards_.size() && ranks_.ep * ranks_.tp > 1; ++i) {
       for (const std::vector<LegacyTensor>& chunk : shards_[i].chunks) {
         for (const LegacyTensor& tensor : chunk) {
@@ -445,7 +431,7 @@ class Merger {
     if (ranks_.ep > 1) return;
     for (const LegacyRank& rank : ranks_.ranks) {
       const Value* state = rank.file->Find("rng_state");
-      if (state != nullptr) view_.catalog.objects["object:" + RandomStateKey(rank.pipeline, ranks_.pp, rank.tensor, ranks_.tp)] = *state;
+      if (state != nullptr) view_.catalog.objects["object:" + RandomStateKey(rank.pipeline, ranks_.pp, rank.tensor, ranks_.tp)] = Value::MakeList({*state});
     }
   }
 
@@ -490,8 +476,9 @@ class Merger {
   std::vector<LegacyState> states_;          // one a rank, or none
   std::vector<std::int64_t> first_layers_;   // [chunk * pp + stage]
   std::int64_t layers_ = 0;
-  std::map<std::string, Whole> whole_;       // by torch_dist key, layers numbered
+  WholeParameters whole_;
   std::vector<const LegacyTensor*> embedding_;
+  std::vector<std::vector<const LegacyTensor*>> copies_of_embedding_;   // beside towers, cut as it is
   std::int64_t extra_states_ = 0;
   bool old_names_ = false;
   bool fuse_norms_ = true;

@@ -45,6 +45,27 @@ TEST(LegacyKeysTest, ExpertsOfAllFormsMeanTheSame) {
   Expect("mtp.layers.0.mtp_model_layer.self_attention.linear_proj.weight", std::nullopt, "mtp.layers.0.transformer_layer.self_attention.linear_proj.weight", false);
 }
 
+TEST(LegacyKeysTest, ALanguageModelBesideATowerIsNoneOfBeforeMegatronCore) {
+  EXPECT_TRUE(IsOfLargerModel("vision_model.merger.linear_fc1.weight"));
+  EXPECT_TRUE(IsOfLargerModel("language_model.decoder.layers.0.mlp.linear_fc1.weight"));
+  EXPECT_TRUE(IsOfLargerModel("foundation_model.decoder.layers.0.mlp.linear_fc1.weight"));
+  for (const char* name : {"language_model.embedding.word_embeddings.weight", "language_model.encoder.layers.0.mlp.dense_h_to_4h.weight", "decoder.layers.0.mlp.linear_fc1.weight"}) {
+    EXPECT_FALSE(IsOfLargerModel(name)) << name;
+  }
+  const LegacyName layer = ParseLegacyName("language_model.decoder.layers.2.mlp.experts.linear_fc1.weight3", true);
+  EXPECT_EQ(layer.prefix, "language_model.");
+  EXPECT_EQ(layer.layer, 2);
+  EXPECT_EQ(layer.expert, 3);
+  EXPECT_EQ(layer.key, "mlp.experts.experts.linear_fc1.weight");
+  EXPECT_FALSE(layer.old);
+  const LegacyName embedding = ParseLegacyName("language_model.embedding.word_embeddings.weight", true);
+  EXPECT_EQ(embedding.prefix + embedding.key, "language_model.embedding.word_embeddings.weight");
+  EXPECT_FALSE(embedding.old);
+  const LegacyName tower = ParseLegacyName("vision_model.decoder.layers.1.mlp.linear_fc1.bias", true);
+  EXPECT_EQ(tower.key, "vision_model.decoder.layers.1.mlp.linear_fc1.bias");
+  EXPECT_FALSE(tower.layer.has_value());
+}
+
 TEST(LegacyKeysTest, NamesOfBeforeMegatronCore) {
   Expect("language_model.embedding.word_embeddings.weight", std::nullopt, "embedding.word_embeddings.weight", true);
   for (const char* stack : {"encoder", "transformer"}) {

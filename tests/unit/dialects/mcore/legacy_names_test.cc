@@ -73,7 +73,7 @@ TEST(LegacyNames, LargerModelsKeepTheirPrefixesAndTowersCountTheirBlocks) {
 TEST(LegacyNames, AGroupedModuleHasOneExtraState) {
   const std::string layer = "decoder.layers.0.mlp.";
   EXPECT_THAT(Names(WithExtraStates({layer + "router.weight", layer + "router.expert_bias", layer + "experts.linear_fc1.weight0", layer + "experts.linear_fc1.weight1",
-                                     layer + "shared_experts.gate_weight"}, LayerSpec::kTransformerEngine, false)),
+                                     layer + "shared_experts.gate_weight"}, LayerSpec::kTransformerEngine, "", false)),
               ElementsAre(layer + "router.weight", layer + "router.expert_bias", layer + "experts.linear_fc1.weight0", layer + "experts.linear_fc1.weight1",
                           layer + "experts.linear_fc1._extra_state empty", layer + "shared_experts.gate_weight"));
 }
@@ -82,15 +82,24 @@ TEST(LegacyNames, ExtraStatesFollowTheirModules) {
   const std::vector<std::string> parameters = {
       "embedding.word_embeddings.weight", "decoder.layers.0.self_attention.linear_proj.weight", "decoder.layers.0.self_attention.linear_qkv.layer_norm_weight",
       "decoder.layers.0.self_attention.linear_qkv.weight", "decoder.final_layernorm.weight"};
-  EXPECT_THAT(Names(WithExtraStates(parameters, LayerSpec::kTransformerEngine, true)),
+  EXPECT_THAT(Names(WithExtraStates(parameters, LayerSpec::kTransformerEngine, "", true)),
               ElementsAre("embedding.word_embeddings.weight", "decoder.layers.0.self_attention.core_attention._extra_state empty",
                           "decoder.layers.0.self_attention.linear_proj.weight", "decoder.layers.0.self_attention.linear_proj._extra_state empty",
                           "decoder.layers.0.self_attention.linear_qkv.layer_norm_weight", "decoder.layers.0.self_attention.linear_qkv.weight",
                           "decoder.layers.0.self_attention.linear_qkv._extra_state empty", "decoder.final_layernorm.weight",
                           "decoder.final_layernorm._extra_state empty", "output_layer._extra_state none"));
-  EXPECT_THAT(Names(WithExtraStates({"decoder.layers.0.input_layernorm.weight", "decoder.layers.0.self_attention.linear_proj.weight"}, LayerSpec::kLocal, false)),
+  EXPECT_THAT(Names(WithExtraStates({"decoder.layers.0.input_layernorm.weight", "decoder.layers.0.self_attention.linear_proj.weight"}, LayerSpec::kLocal, "", false)),
               ElementsAre("decoder.layers.0.input_layernorm.weight", "decoder.layers.0.self_attention.linear_proj.weight",
                           "decoder.layers.0.self_attention.linear_proj._extra_state none"));
+}
+
+TEST(LegacyNames, ExtraStatesOfALargerModel) {
+  EXPECT_THAT(Names(WithExtraStates({"vision_model.decoder.layers.0.self_attention.linear_qkv.bias", "vision_model.merger.linear_fc1.bias", "vision_model.pos_embed.weight", "visual.blocks.0.norm1.weight",
+                                     "language_model.decoder.layers.0.mlp.linear_fc2.weight"}, LayerSpec::kTransformerEngine, "language_model.", true)),
+              ElementsAre("vision_model.decoder.layers.0.self_attention.core_attention._extra_state empty", "vision_model.decoder.layers.0.self_attention.linear_qkv.bias",
+                          "vision_model.decoder.layers.0.self_attention.linear_qkv._extra_state empty", "vision_model.merger.linear_fc1.bias", "vision_model.merger.linear_fc1._extra_state empty",
+                          "vision_model.pos_embed.weight", "visual.blocks.0.norm1.weight", "language_model.decoder.layers.0.mlp.linear_fc2.weight",
+                          "language_model.decoder.layers.0.mlp.linear_fc2._extra_state empty", "language_model.output_layer._extra_state none"));
 }
 
 TEST(LegacyNames, SlotsAreToldByPlace) {

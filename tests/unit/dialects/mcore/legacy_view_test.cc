@@ -192,7 +192,7 @@ TEST(LegacyViewTest, WhatNoRuleDividesIsRefused) {
 /// A tree with one more parameter in every rank, by a name whose layer no stage counts.
 Catalog WithUncountedLayer(const LegacySample& sample) {
   Catalog source = LegacySource(sample);
-  const std::string path = "model/language_model.decoder.layers.7.mlp.linear_fc2.weight";
+  const std::string path = "model/language_model.encoder.decoder.layers.7.mlp.linear_fc2.weight";
   for (auto& [name, file] : source.objects) SetAt(&file, path, LegacyTensorAt(&source, name, path, DType::kBF16, {16, 24 / sample.tp}));
   source.SortEntries();
   return source;
