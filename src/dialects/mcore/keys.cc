@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/digits.h"
-#include "fmt/format.h"
 
 namespace crossdock::dialects::mcore {
 namespace {
@@ -132,10 +131,6 @@ ObjectKind ClassifyObject(std::string_view name) {
   if (name.starts_with("common_state")) return ObjectKind::kCommon;
   if (StripChained(name).starts_with("optimizer")) return ObjectKind::kOptimizer;
   return ObjectKind::kOther;
-}
-
-std::string RandomStateKey(int stage, int stages, int tensor_rank, int tensor_ranks) {
-  return fmt::format("rng_state/shard_{}.{}_{}.{}", stage, tensor_rank, stages, tensor_ranks);
 }
 
 std::string_view WithinLanguageModel(std::string_view model_key) {

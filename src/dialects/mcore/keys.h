@@ -45,9 +45,6 @@ enum class OptimizerForm : std::uint8_t {
 enum class ObjectKind : std::uint8_t { kExtraState, kRng, kRerun, kCommon, kOptimizer, kOther };
 [[nodiscard]] ObjectKind ClassifyObject(std::string_view name);
 
-/// The object that holds the random states of one pair of pipeline and tensor-parallel rank: "rng_state/shard_<p>.<t>_<pp>.<tp>".
-[[nodiscard]] std::string RandomStateKey(int stage, int stages, int tensor_rank, int tensor_ranks);
-
 /// The two norms of a layer have two spellings: modules of their own in Megatron's local layers ("input_layernorm.weight"), parts of
 /// the linear layer after them in TransformerEngine's ("self_attention.linear_qkv.layer_norm_weight"). Names of others stay.
 /// True for singleton_local_shards: "...mlp.experts.experts.<number>.linear_fc1.weight_w".

@@ -19,6 +19,7 @@
 #include "dialects/mcore/legacy_sections.h"
 #include "dialects/mcore/legacy_shards.h"
 #include "dialects/mcore/load_line.h"
+#include "dialects/mcore/random_state.h"
 #include "fmt/format.h"
 #include "layout/bucket_layout.h"
 

@@ -18,6 +18,7 @@
 #include "dialects/mcore/legacy_stacks.h"
 #include "dialects/mcore/legacy_state.h"
 #include "dialects/mcore/legacy_towers.h"
+#include "dialects/mcore/random_state.h"
 #include "dialects/mcore/registration_order.h"
 #include "dialects/mcore/view_catalog.h"
 #include "fmt/format.h"

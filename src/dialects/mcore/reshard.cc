@@ -14,6 +14,7 @@
 #include "dialects/mcore/layout_args.h"
 #include "dialects/mcore/load_line.h"
 #include "dialects/mcore/mcore_dialect.h"
+#include "dialects/mcore/random_state.h"
 #include "dialects/mcore/target_tensors.h"
 #include "dialects/mcore/target_unit.h"
 #include "dialects/mcore/tensor_parallel.h"
@@ -303,6 +304,7 @@ class Resharder {
         } else {
           CROSSDOCK_ASSIGN_OR_RETURN(target_.catalog.objects[name], load_(*ref));
         }
+        CROSSDOCK_RETURN_IF_ERROR(CheckRandomState(target_.catalog.objects[name]));
       }
     }
     return OkStatus();

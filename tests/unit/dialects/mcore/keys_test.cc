@@ -53,7 +53,6 @@ TEST(KeysTest, LayersByNumberOrAxis) {
 TEST(KeysTest, Objects) {
   EXPECT_EQ(ClassifyObject("decoder.layers.mlp.linear_fc1._extra_state/shard_0_3"), ObjectKind::kExtraState);
   EXPECT_EQ(ClassifyObject("rng_state/shard_0.0_2.2"), ObjectKind::kRng);
-  EXPECT_EQ(RandomStateKey(0, 3, 1, 2), "rng_state/shard_0.1_3.2");
   EXPECT_EQ(ClassifyObject("rerun_state_machine_state/shard_0_1"), ObjectKind::kRerun);
   EXPECT_EQ(ClassifyObject("common_state/shard_0_1"), ObjectKind::kCommon);
   EXPECT_EQ(ClassifyObject("chained_0.optimizer.distributed.dp_group_idx_0.optimizer/shard_0_1"), ObjectKind::kOptimizer);

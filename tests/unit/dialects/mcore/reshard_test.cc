@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <set>
 
-#include "dialects/mcore/keys.h"
 #include "dialects/mcore/mcore_dialect.h"
+#include "dialects/mcore/random_state.h"
 #include "fmt/format.h"
 #include "mcore_samples.h"
 #include "result_matchers.h"
@@ -143,6 +143,17 @@ TEST(ReshardTest, RandomStatesAreCarriedAllOrNone) {
   without.no_rng = true;
   ASSERT_OK_AND_ASSIGN(const TargetState left, Reshard(source, without, load));
   EXPECT_EQ(WhyNotCarried(left), "4 of them: left behind by --no-rng");
+
+  const auto foreign = [](const ObjectRef&) -> Result<Value> {
+    Opaque object;
+    object.form = Opaque::Form::kReduce;
+    object.module = "trainer.hooks";
+    object.name = "Restore";
+    return Value::MakeList({Value::MakeDict({{Value("random_rng_state"), Value(std::move(object))}})});
+  };
+  ASSERT_OK_AND_ASSIGN(const TargetState unknown, Reshard(source, Layout(2, 2), foreign));
+  EXPECT_THAT(WhyNotCarried(unknown), HasSubstr("`trainer.hooks.Restore`"));
+  EXPECT_EQ(RandomStates(unknown), 0);
 
   source.object_refs.back().bytes.length = 0;
   ASSERT_OK_AND_ASSIGN(const TargetState unreadable, Reshard(source, Layout(2, 2), load));
