@@ -7,7 +7,6 @@
 #include <array>
 #include <utility>
 
-#include "base/digits.h"
 #include "cli/values.h"
 
 namespace crossdock::cli {
@@ -40,7 +39,7 @@ Result<std::string> FormatOfLoader(const std::string& loader) {
 
 /// convert.py names sizes ("llama3-8B", "qwen2.5-7B"); the part before the digits is the family's. Nothing for a size alone ("7B", "13Bf").
 std::optional<std::string> FamilyOfModelSize(const std::string& size) {
-  if (!size.empty() && IsDigit(size.front())) return std::nullopt;
+  if (!size.empty() && size.front() >= '0' && size.front() <= '9') return std::nullopt;
   std::string lower(size);
   std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   for (const char* family : {"qwen3", "qwen2", "mixtral", "mistral", "llama"}) {

@@ -30,6 +30,7 @@
 #include "dialects/mcore/legacy_names.h"
 #include "dialects/mcore/legacy_target.h"
 #include "dialects/mcore/mcore_dialect.h"
+#include "dialects/mcore/random_state.h"
 #include "dialects/mcore/target_unit.h"
 #include "dialects/tunix/carry.h"
 #include "dialects/tunix/write_step.h"
@@ -161,6 +162,10 @@ Result<dialects::TargetOptions> MakeTargetOptions(const Source& source, Kind to,
   out.max_shard_bytes = options.max_shard_bytes;
   out.params_from_master = options.params_from == "master";
   out.no_rng = options.no_rng;
+  out.random = source.hub.random;
+  if (IsMegatron(source.found.kind) && !options.no_rng && (WritesMegatron(to) || to == Kind::kFullState)) {
+    out.random = dialects::mcore::ReadRandomStates(source.seen(), [&](const ObjectRef& ref) { return source.reader->LoadObject(ref); });
+  }
   out.experts = options.experts;
   CROSSDOCK_ASSIGN_OR_RETURN(out.fp8, Fp8OptionsOf(options, to, source.hub));
   if (source.reference) {
@@ -234,7 +239,7 @@ Result<dialects::TargetState> ReshardSeen(const Source& source, const dialects::
     return MakeError(ErrorCode::kUnsupported, "the optimizer state cannot be carried: " + source.view->optimizer_refusal)
         .WithHint("leave the state behind with --no-optim");
   }
-  CROSSDOCK_ASSIGN_OR_RETURN(dialects::TargetState state, dialects::mcore::Reshard(source.seen(), options, [&](const ObjectRef& ref) { return source.reader->LoadObject(ref); }));
+  CROSSDOCK_ASSIGN_OR_RETURN(dialects::TargetState state, dialects::mcore::Reshard(source.seen(), options));
   for (expr::Expr& expr : state.exprs) {
     CROSSDOCK_ASSIGN_OR_RETURN(expr, source.view->OverSource(expr));
   }

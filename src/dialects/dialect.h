@@ -56,6 +56,15 @@ struct Counters {
   bool operator==(const Counters&) const = default;
 };
 
+/// What the random number generators of a Megatron run's ranks were at, kept as they are stored: they mean something to a run of the
+/// very same division among ranks alone.
+struct RandomStates {
+  std::string layout;                                   ///< that division (mcore/random_state.h)
+  Value states = Value::MakeDict();                     ///< by the keys of torch_dist; empty: there are none
+  std::string refusal;                                  ///< why those that are there cannot be carried
+  [[nodiscard]] std::int64_t count() const { return static_cast<std::int64_t>(states.as_dict()->items.size()); }
+};
+
 struct HubState {
   const family::FamilyFile* family = nullptr;           ///< outlives the state
   family::ModelConfig config;                           ///< of the source
@@ -73,6 +82,7 @@ struct HubState {
   std::string optimizer_refusal;
   Value extras = Value::MakeDict();                     ///< scheduler, param groups, hyperparameters, scaler: words of the source
   std::string extras_words;                             ///< "mcore", "full-state", ""
+  RandomStates random;                                  ///< of a full state; those of a Megatron source are read where they are wanted
   Value step_metadata = Value::MakeDict();              ///< of an Orbax step: what its writer put into the custom metadata, without our own words
   Value trainer_levels;                                 ///< of a Tunix step: the record of what was taken off (tunix/levels.h); else null
   std::vector<SideFile> side_files;                     ///< tokenizer, config.json, ... that travel with the model
@@ -114,6 +124,7 @@ struct TargetOptions {
   std::int64_t max_shard_bytes = 5'000'000'000;         ///< --max-shard-size
   bool params_from_master = false;                      ///< --params-from master
   bool no_rng = false;                                  ///< --no-rng
+  RandomStates random;                                  ///< of the source
   std::string experts;                                  ///< --experts: "single", "fused", a spelling's name; "": as the template or released
   std::optional<Fp8Options> fp8;                        ///< --fp8
   /// --hf-template: its config.json as a Value, its index order, its side files; absent when not given.

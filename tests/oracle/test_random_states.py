@@ -103,6 +103,21 @@ def test_the_same_layout_goes_on_with_the_same_states(tmp_path, written, to, lay
     expect_states(tmp_path / "out", layout, to, expected)
 
 
+@pytest.mark.parametrize("written,to", [("megatron", "megatron-legacy"), ("megatron-legacy", "megatron")])
+def test_a_full_state_keeps_them(tmp_path, written, to):
+    layout = env.Layout(2, 2)
+    expected = source(str(tmp_path / "run"), written, layout)
+    assert "rng_state" not in tool.convert(tmp_path / "run", tmp_path / "full", "--to", "full-state")
+    tool.convert(tmp_path / "full", tmp_path / "again", "--to", "full-state", "--max-shard-size", "50KB")
+    text = tool.convert(tmp_path / "again", tmp_path / "out", "--to", to, *tool.layout_words(layout), "--iteration", 20)
+    assert "the random states of 4 ranks are carried" in text and "rng_state" not in text, text
+    expect_states(tmp_path / "out", layout, to, expected)
+    for words, reason in ((["--to", to, "--tp", 2], "the layout is another"), (["--to", to, *tool.layout_words(layout), "--no-rng"], "left behind by --no-rng"),
+                          (["--to", "full-state", "--no-rng"], "left behind by --no-rng"), (["--to", "hf"], "belong to the ranks")):
+        target = tmp_path / str(abs(hash(tuple(map(str, words)))))
+        tool.refused(tool.convert(tmp_path / "again", target, *words), "rng_state", reason)
+
+
 @pytest.mark.parametrize("written", FORMS)
 def test_another_layout_and_no_rng_drop_them_by_name(tmp_path, written):
     home, away = env.Layout(2, 1), env.Layout(1, 2)

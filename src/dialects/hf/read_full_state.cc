@@ -8,6 +8,7 @@
 #include "base/sort_through.h"
 #include "dialects/hf/claim.h"
 #include "dialects/hf/extras.h"
+#include "dialects/hf/random_states.h"
 #include "dialects/hf/full_state.h"
 #include "dialects/hf/hf_dialect.h"
 
@@ -210,6 +211,15 @@ Result<HubState> ReadFullState(const Catalog& source, const ReadOptions& options
     CROSSDOCK_ASSIGN_OR_RETURN(Extras extras, DecodeExtras(*text));
     hub.extras = std::move(extras.values);
     hub.extras_words = std::move(extras.words);
+  }
+  if (const auto text = metadata.GetString(kRandomStatesKey)) {
+    Result<RandomStates> random = DecodeRandomStates(*text);
+    if (random) {
+      hub.random = *std::move(random);
+    } else {
+      hub.random.refusal = random.error().message;   // weights and optimizer state are whole without them
+    }
+    hub.left_out.push_back({"rng_state", random ? "random number generators belong to the ranks of the run that wrote them" : hub.random.refusal, std::max<std::int64_t>(hub.random.count(), 1), 0});
   }
   CROSSDOCK_RETURN_IF_ERROR(ReadMomentum(metadata, &hub));
   SortThrough(&hub.tensors, [](const HubTensor& a, const HubTensor& b) { return std::tie(a.name, a.slot) < std::tie(b.name, b.slot); });

@@ -9,6 +9,7 @@
 #include "dialects/hf/full_state.h"
 #include "dialects/hf/hf_dialect.h"
 #include "dialects/hf/hub_target.h"
+#include "dialects/hf/random_states.h"
 
 namespace crossdock::dialects::hf {
 namespace {
@@ -46,6 +47,18 @@ void SetMetadata(const HubState& hub, bool ling, TargetState* target) {
     }
   }
   target->catalog.objects["__metadata__"] = std::move(metadata);
+}
+
+/// They stand in the metadata for whoever writes a Megatron checkpoint of the same layout again.
+void SetRandomStates(const TargetOptions& options, TargetState* target) {
+  if (options.random.count() == 0 && options.random.refusal.empty()) return;
+  const auto leave = [&](std::string reason) { target->left_out.push_back({"rng_state", std::move(reason), std::max<std::int64_t>(options.random.count(), 1), 0}); };
+  if (!options.random.refusal.empty()) return leave(options.random.refusal);
+  if (options.no_rng) return leave("left behind by --no-rng");
+  Result<std::string> text = EncodeRandomStates(options.random);
+  if (!text) return leave(std::move(text).error().message);
+  target->catalog.objects["__metadata__"].Set(kRandomStatesKey, Value(*std::move(text)));
+  target->random_states = options.random.count();
 }
 
 bool Holds(const HubState& hub, Slot slot) {
@@ -111,6 +124,7 @@ Result<TargetState> WriteFullState(const HubState& given, const TargetOptions& o
   draft.Finish(&target);
   SetMeta(hub, &target);
   SetMetadata(hub, ling, &target);
+  if (!ling) SetRandomStates(options, &target);
   target.load_line = {"crossdock convert TARGET OUT --to FORMAT   (hf, megatron, megatron-legacy or dcp)"};
   return target;
 }

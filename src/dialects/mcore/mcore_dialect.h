@@ -6,7 +6,6 @@
 #include <string>
 
 #include "dialects/dialect.h"
-#include "dialects/mcore/global_view.h"
 
 namespace crossdock::dialects::mcore {
 
@@ -27,8 +26,7 @@ struct ReadOptions {
 [[nodiscard]] Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options);
 
 /// Megatron to Megatron without a family: names, shapes, unknown keys, objects and padding rows are kept, chunks are
-/// cut anew by a generic table. Random states of the ranks are kept where the division among ranks stays what it is and `load`
-/// can read them all. kUsage when the new TP does not divide a cut axis.
-[[nodiscard]] Result<TargetState> Reshard(const Catalog& source, const TargetOptions& options, const ObjectLoader& load = {});
+/// cut anew by a generic table. kUsage when the new TP does not divide a cut axis.
+[[nodiscard]] Result<TargetState> Reshard(const Catalog& source, const TargetOptions& options);
 
 }  // namespace crossdock::dialects::mcore

@@ -26,8 +26,7 @@ namespace {
 
 class Resharder {
  public:
-  Resharder(const Catalog& source, const TargetOptions& options, const ObjectLoader& load)
-      : source_(source), options_(options), load_(load), stored_(ReadStoredArgs(source)) {}
+  Resharder(const Catalog& source, const TargetOptions& options) : source_(source), options_(options), stored_(ReadStoredArgs(source)) {}
 
   Result<TargetState> Run() {
     CROSSDOCK_RETURN_IF_ERROR(CheckTensorParallel(Counts(), options_.layout.tp));
@@ -42,6 +41,8 @@ class Resharder {
     CROSSDOCK_RETURN_IF_ERROR(CheckBuckets());
     for (std::size_t i = 0; i < source_.entries.size(); ++i) CROSSDOCK_RETURN_IF_ERROR(AddEntry(static_cast<std::int32_t>(i)));
     Objects();
+    target_.stages = stages_;
+    PlaceRandomStates(options_, &target_);
     CROSSDOCK_RETURN_IF_ERROR(Common());
     for (const SideFile& file : source_.side_files) {
       if (file.role == SideFile::Role::kSide) target_.catalog.side_files.push_back(file);
@@ -49,7 +50,6 @@ class Resharder {
     target_.load_line = {LoadLine("TARGET", "TARGET/" + unit_.name, StoredStateOf(target_.catalog, unit_.release))};
     target_.catalog.side_files.push_back(Tracker(unit_));
     target_.catalog.format = "dcp";
-    target_.stages = stages_;
     return std::move(target_);
   }
 
@@ -231,7 +231,6 @@ class Resharder {
 
   /// Objects that the caller loaded are kept; of the others, empty extra states are made anew and the rest is named.
   void Objects() {
-    RandomStates();
     constexpr const char* kOfTheRun = "belongs to the run that wrote it";
     std::set<std::string> loaded;
     for (const auto& [name, value] : source_.objects) {
@@ -261,53 +260,6 @@ class Resharder {
     }
     CompleteExtraStates();
     if (remade_ > 0) target_.notices.push_back(fmt::format("{} _extra_state objects are written empty, as without FP8", remade_));
-  }
-
-  /// Every pair of pipeline and tensor-parallel rank has an object. A run of the same layout asks for all of them, one of another for
-  /// none: so all are carried, or none.
-  void RandomStates() {
-    LeftOut left{"rng_state", "", 0, 0};
-    const auto is_rng = [](std::string_view name) { return ClassifyObject(name) == ObjectKind::kRng; };
-    for (const auto& [name, value] : source_.objects) left.count += name.starts_with("object:") && is_rng(name.substr(7)) ? 1 : 0;
-    for (const ObjectRef& ref : source_.object_refs) {
-      if (!is_rng(ref.name)) continue;
-      ++left.count;
-      left.bytes += ref.bytes.length;
-    }
-    if (left.count == 0) return;
-    if (options_.no_rng) {
-      left.reason = "left behind by --no-rng";
-    } else if (!SameLayout()) {
-      left.reason = "random states belong to the ranks of the run that wrote them, and the layout is another";
-    } else if (Status carried = CarryRandomStates(); !carried) {
-      left.reason = "random states cannot be carried: " + carried.error().message;
-    } else {
-      target_.random_states = static_cast<std::int64_t>(options_.layout.pp) * options_.layout.tp;
-      target_.notices.push_back(fmt::format("the random states of {} ranks are carried: the layout is that of the run that wrote them", target_.random_states));
-      return;
-    }
-    std::erase_if(target_.catalog.objects, [&](const auto& item) { return item.first.starts_with("object:") && is_rng(item.first.substr(7)); });
-    target_.left_out.push_back(std::move(left));
-  }
-
-  Status CarryRandomStates() {
-    for (int stage = 0; stage < options_.layout.pp; ++stage) {
-      for (int rank = 0; rank < options_.layout.tp; ++rank) {
-        const std::string key = RandomStateKey(stage, options_.layout.pp, rank, options_.layout.tp);
-        const std::string name = "object:" + key;
-        const auto loaded = source_.objects.find(name);
-        const auto ref = std::ranges::find(source_.object_refs, key, &ObjectRef::name);
-        if (loaded != source_.objects.end()) {
-          target_.catalog.objects[name] = loaded->second;
-        } else if (ref == source_.object_refs.end() || !load_) {
-          return MakeError(ErrorCode::kIncomplete, "there are none for pipeline rank " + std::to_string(stage) + " and tensor-parallel rank " + std::to_string(rank));
-        } else {
-          CROSSDOCK_ASSIGN_OR_RETURN(target_.catalog.objects[name], load_(*ref));
-        }
-        CROSSDOCK_RETURN_IF_ERROR(CheckRandomState(target_.catalog.objects[name]));
-      }
-    }
-    return OkStatus();
   }
 
   /// An older TransformerEngine kept none for its norms, which that of today asks for. Where a checkpoint has none at all, Megatron's
@@ -369,7 +321,6 @@ class Resharder {
 
   const Catalog& source_;
   const TargetOptions& options_;
-  const ObjectLoader& load_;
   const std::optional<StoredArgs> stored_;
   std::int64_t layers_ = 0;
   layout::StageMap stages_;
@@ -382,6 +333,6 @@ class Resharder {
 
 }  // namespace
 
-Result<TargetState> Reshard(const Catalog& source, const TargetOptions& options, const ObjectLoader& load) { return Resharder(source, options, load).Run(); }
+Result<TargetState> Reshard(const Catalog& source, const TargetOptions& options) { return Resharder(source, options).Run(); }
 
 }  // namespace crossdock::dialects::mcore

@@ -9,6 +9,7 @@
 #include "dialects/mcore/keys.h"
 #include "dialects/mcore/load_line.h"
 #include "dialects/mcore/mcore_dialect.h"
+#include "dialects/mcore/random_state.h"
 #include "dialects/mcore/target_tensors.h"
 #include "dialects/mcore/target_unit.h"
 #include "dialects/mcore/tensor_parallel.h"
@@ -196,6 +197,11 @@ Result<TargetState> WriteHub(const HubState& hub, const TargetOptions& options) 
   catalog.entries = std::move(tensors.entries);
   target.exprs = std::move(tensors.exprs);
   catalog.objects = EmptyExtraStates(catalog.entries, layers->second);
+  PlaceRandomStates(options, &target);
+  if (target.random_states > 0) {
+    common.args.Set("no_save_rng", Value(false));
+    common.common.Set("args", MakeNamespace(common.args));
+  }
   KeepDTypes(tensors.kept_dtypes, &common.common);
   catalog.objects["common"] = std::move(common.common);
   catalog.objects["metadata.json"] = BackendMetadata();
