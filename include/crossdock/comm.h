@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ class Comm {
   [[nodiscard]] virtual int size() const = 0;
   /// Everybody's bytes, by rank. Returns when all ranks have called it.
   [[nodiscard]] virtual Result<std::vector<std::string>> AllGather(const std::string& bytes) = 0;
+  /// Of the calls that follow: once `stop` says so a call waits a few seconds more, so that the others learn why, and ends with
+  /// kCancelled. Between calls. A connection that cannot stop waiting ignores it.
+  virtual void Heed(std::stop_token stop) { (void)stop; }
 };
 
 struct FileCommOptions {

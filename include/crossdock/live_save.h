@@ -94,6 +94,10 @@ class Exporter {
   /// Looks at the options alone; no collective step.
   [[nodiscard]] static Result<std::unique_ptr<Exporter>> Make(const ExportOptions& options, std::shared_ptr<Comm> comm);
 
+  /// Of the calls that follow, up to the next Heed: once `stop` says so they end with kCancelled, in a few seconds also where they wait for
+  /// other ranks (Comm::Heed) or for an earlier job. A job in the background goes on.
+  virtual void Heed(std::stop_token stop) = 0;
+
   /// Collective. All that can be known before there are tensors: the reference, the plan and that all ranks make the same one, room for it,
   /// and that all ranks see the same directory.
   [[nodiscard]] virtual Status Validate() = 0;

@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
+#include <stop_token>
 #include <tuple>
 
 #include "bindings/module.h"
@@ -43,12 +44,16 @@ class PythonComm final : public Comm {
     const nb::gil_scoped_acquire acquire;
     object_.reset();
   }
+  void Heed(std::stop_token stop) override { stop_ = std::move(stop); }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   Result<std::vector<std::string>> AllGather(const std::string& bytes) override {
     const nb::gil_scoped_acquire acquire;
     try {
-      const nb::object all = object_.attr("allgather_bytes")(nb::bytes(bytes.data(), bytes.size()));
+      const nb::bytes mine(bytes.data(), bytes.size());
+      const nb::object all = nb::hasattr(object_, "allgather_until")
+                                 ? object_.attr("allgather_until")(mine, nb::cpp_function([stop = stop_] { return stop.stop_requested(); }))
+                                 : object_.attr("allgather_bytes")(mine);
       std::vector<std::string> out;
       for (const nb::handle one : all) {
         const nb::bytes text(one);
@@ -56,6 +61,7 @@ class PythonComm final : public Comm {
       }
       return out;
     } catch (nb::python_error& error) {
+      if (stop_.stop_requested()) return MakeError(ErrorCode::kCancelled, "the waiting for other ranks was interrupted");
       const std::string what = TextOf(error.value());
       const char* kind = PyExceptionClass_Name(error.type().ptr());   // of a class of Python's own: with no module before it
       return MakeError(ErrorCode::kIo, "the connection of the ranks failed").WithFound(std::string(kind) + ": " + Printable(what, 1000))
@@ -68,6 +74,7 @@ class PythonComm final : public Comm {
  private:
   nb::object object_;
   const int rank_, size_;
+  std::stop_token stop_;
 };
 
 std::shared_ptr<Comm> CommOf(const nb::object& object) {
@@ -93,7 +100,12 @@ void BindComm(nb::module_& module) {
       .def_prop_ro("size", &Comm::size)
       .def("allgather_bytes", [](Comm& comm, const nb::bytes& bytes) {
         const std::string mine(bytes.c_str(), bytes.size());
-        const std::vector<std::string> all = RunAndUnwrap({nb::none(), nb::none()}, [&](const Hooks&) { return comm.AllGather(mine); });
+        const std::vector<std::string> all = RunAndUnwrap({nb::none(), nb::none()}, [&](const Hooks& hooks) {
+          comm.Heed(hooks.stop);
+          Result<std::vector<std::string>> gathered = comm.AllGather(mine);
+          comm.Heed({});
+          return gathered;
+        });
         nb::list out;
         for (const std::string& one : all) out.append(nb::bytes(one.data(), one.size()));
         return out;
@@ -187,7 +199,10 @@ void BindSave(nb::module_& module) {
           nb::rv_policy::take_ownership, nb::arg("options"), nb::arg("comm").none())
       .def("validate",
            [](OwnedExporter& self) {
-             RunAndUnwrap({nb::none(), nb::none()}, [&](const Hooks&) { return Done(self.exporter->Validate()); });
+             RunAndUnwrap({nb::none(), nb::none()}, [&](const Hooks& hooks) {
+               self.exporter->Heed(hooks.stop);
+               return Done(self.exporter->Validate());
+             });
            })
       .def("tensors",
            [](const OwnedExporter& self) {
@@ -201,6 +216,7 @@ void BindSave(nb::module_& module) {
             const std::vector<LiveBuffer> buffers = BuffersOf(addresses);
             const std::string text(common.c_str(), common.size());
             return RunAndUnwrap({std::move(progress), nb::none()}, [&](const Hooks& hooks) {
+              self.exporter->Heed(hooks.stop);
               return self.exporter->Save(step, buffers, self.snapshot ? Hooks() : hooks, text);
             });
           },
@@ -208,7 +224,8 @@ void BindSave(nb::module_& module) {
       .def(
           "refuse",
           [](OwnedExporter& self, std::int64_t step, const std::string& why) {
-            RunAndUnwrap({nb::none(), nb::none()}, [&](const Hooks&) {
+            RunAndUnwrap({nb::none(), nb::none()}, [&](const Hooks& hooks) {
+              self.exporter->Heed(hooks.stop);
               return Done(self.exporter->Refuse(step, MakeError(ErrorCode::kCancelled, "the loop could not hand over its tensors").WithFound(Printable(why, 1000))));
             });
           },

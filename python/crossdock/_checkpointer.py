@@ -8,8 +8,8 @@ from ._exporter import Saver, _one_of, _usage, options_of_run
 
 class Checkpointer(Saver):
     """Saves the run itself, to be resumed by Megatron-Core: iterations of torch_dist with weights and Adam's state, each rank its own part of the final
-    files. The tensor files and `.metadata` are, byte for byte, what `crossdock convert RUN OUT --to megatron` makes of the run's checkpoint in the
-    legacy form, in the run's layout. Nothing is gathered: neither on one rank, nor among the data-parallel ranks of a distributed optimizer.
+    files. The tensor files and `.metadata` are, byte for byte, what `crossdock convert RUN OUT --to megatron --no-rng` makes of the run's
+    checkpoint in the legacy form, in the run's layout. Nothing is gathered: neither on one rank, nor among the data-parallel ranks of a distributed optimizer.
 
     root: the directory of the run, in which `iter_%07d` and, when that is in place, latest_checkpointed_iteration.txt are made.
     reference: the model's Hugging Face directory, whose weights may be absent. layout: a Layout, and rank: the global rank, an int, or a RankPlace.

@@ -3,12 +3,18 @@
 
 A connection is any object with `rank` (int), `size` (int) and `allgather_bytes(data: bytes) -> list[bytes]`, everybody's bytes by rank; it
 returns when all ranks have called it and raises when one does not come in time. An Exporter calls it one call at a time, always from a
-thread of the engine's own and not from the one that made it. The library opens no sockets and starts no processes.
+thread of the engine's own and not from the one that made it. So that Ctrl-C ends a save that waits for other ranks it may also have
+`allgather_until(data, stopped)`, which is then called instead and raises soon once `stopped()` is true; MPI cannot. The library opens no sockets
+and starts no processes.
 """
 
 import os
+import time
 
 from . import _core
+from .errors import IoError
+
+_LAST_WAIT = 2.0   # seconds for the other ranks to hear of it, once this one is to stop
 
 
 class FileComm:
@@ -52,18 +58,34 @@ class TorchComm:
 
     def allgather_bytes(self, data):
         """Everybody's bytes, a list by rank."""
-        torch, distributed = self._torch, self._distributed
+        return self.allgather_until(data, lambda: False)
+
+    def allgather_until(self, data, stopped):
+        """The same; once `stopped()` says so it waits a few seconds more and raises IoError, and the group cannot be used any more."""
+        torch = self._torch
         mine = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        distributed.all_gather(sizes, torch.tensor([mine.numel()], dtype=torch.int64), group=self._group)
+        self._gather(sizes, torch.tensor([mine.numel()], dtype=torch.int64), stopped)
         most = max(int(size) for size in sizes)
         if most == 0:
             return [b""] * self.size
         padded = torch.zeros(most, dtype=torch.uint8)
         padded[: mine.numel()] = mine
         all_ = [torch.empty(most, dtype=torch.uint8) for _ in range(self.size)]
-        distributed.all_gather(all_, padded, group=self._group)
+        self._gather(all_, padded, stopped)
         return [bytes(memoryview(one[: int(size)].contiguous().numpy())) for one, size in zip(all_, sizes)]
+
+    def _gather(self, all_, mine, stopped):
+        work = self._distributed.all_gather(all_, mine, group=self._group, async_op=True)
+        pause, end = 1e-4, None
+        while not work.is_completed():
+            if end is None and stopped():
+                end = time.monotonic() + _LAST_WAIT
+            if end is not None and time.monotonic() > end:
+                raise IoError("the waiting for other ranks was interrupted", message="the waiting for other ranks was interrupted")
+            time.sleep(pause)
+            pause = min(2 * pause, 0.02)
+        work.wait()   # raises what went wrong
 
     def barrier(self):
         """Returns when all ranks have called it."""

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <chrono>
 #include <sstream>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
@@ -27,15 +28,20 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kFirstPause = std::chrono::microseconds(100);
 constexpr auto kLongestPause = std::chrono::milliseconds(20);
+constexpr double kLastWait = 2;                          ///< seconds for the others to hear of it, once this rank is to stop
 constexpr double kLongestTimeout = 10 * 365.25 * 86400;  ///< seconds; clocks overflow in 292 years
 constexpr std::int64_t kLargestMessage = std::int64_t{1} << 32U;
 
-/// Pauses that grow, until the time is over.
+/// Pauses that grow, until the time is over; it is shorter for who is told to stop.
 class Patience {
  public:
-  explicit Patience(double seconds) : end_(Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {}
+  Patience(double seconds, std::stop_token stop) : end_(In(seconds)), stop_(std::move(stop)) {}
   /// False: it is over.
   bool Wait() {
+    if (!told_ && stop_.stop_requested()) {
+      told_ = true;
+      end_ = std::min(end_, In(kLastWait));
+    }
     if (Clock::now() >= end_) return false;
     std::this_thread::sleep_for(pause_);
     pause_ = std::min<std::chrono::microseconds>(pause_ * 2, kLongestPause);
@@ -43,7 +49,11 @@ class Patience {
   }
 
  private:
-  const Clock::time_point end_;
+  static Clock::time_point In(double seconds) { return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)); }
+
+  Clock::time_point end_;
+  const std::stop_token stop_;
+  bool told_ = false;
   std::chrono::microseconds pause_ = kFirstPause;
 };
 
@@ -53,6 +63,7 @@ class FileComm final : public Comm {
 
   int rank() const override { return options_.rank; }
   int size() const override { return options_.size; }
+  void Heed(std::stop_token stop) override { stop_ = std::move(stop); }
 
   Result<std::vector<std::string>> AllGather(const std::string& bytes) override {
     Result<std::vector<std::string>> all = Gather(bytes);
@@ -74,7 +85,7 @@ class FileComm final : public Comm {
     CROSSDOCK_RETURN_IF_ERROR(Put(Message(call, options_.rank), bytes));
     std::vector<std::string> all(static_cast<std::size_t>(options_.size));
     all[static_cast<std::size_t>(options_.rank)] = bytes;
-    Patience patience(options_.timeout_seconds);
+    Patience patience(options_.timeout_seconds, stop_);
     for (int rank = 0; rank < options_.size; ++rank) {
       if (rank == options_.rank) continue;
       while (!There(Message(call, rank))) {
@@ -92,7 +103,7 @@ class FileComm final : public Comm {
     const std::string word = convert::RandomWord();
     if (options_.rank == 0) CROSSDOCK_RETURN_IF_ERROR(ForgetOldSessions());
     CROSSDOCK_RETURN_IF_ERROR(Put(Hello(options_.rank), word));
-    Patience patience(options_.timeout_seconds);
+    Patience patience(options_.timeout_seconds, stop_);
     std::vector<std::string> known(static_cast<std::size_t>(options_.size));
     std::string proposed;
     do {
@@ -126,6 +137,7 @@ class FileComm final : public Comm {
     for (int rank = 0; rank < options_.size; ++rank) {
       if (Get(Hello(rank)).empty()) absent.push_back(rank);
     }
+    if (stop_.stop_requested()) return Interrupted();
     return TimedOut(absent.empty() ? "not all ranks met" : fmt::format("ranks {} did not come", fmt::join(absent, ", ")));
   }
 
@@ -153,6 +165,10 @@ class FileComm final : public Comm {
     for (int rank = 0; rank < options_.size; ++rank) {
       if (!There(Message(call, rank))) missing.push_back(rank);
     }
+    if (stop_.stop_requested()) {
+      (void)Put(session_ + ".broken", fmt::format("rank {} was interrupted", options_.rank));
+      return Interrupted();
+    }
     (void)Put(session_ + ".broken", fmt::format("rank {} waited in vain for ranks {}", options_.rank, fmt::join(missing, ", ")));
     return TimedOut(fmt::format("ranks {} did not come", fmt::join(missing, ", ")));
   }
@@ -161,6 +177,8 @@ class FileComm final : public Comm {
     return MakeError(ErrorCode::kIo, "another rank gave up waiting").WithPath(options_.dir).WithFound(Printable(Get(session_ + ".broken")))
         .WithHint("a rank was killed or is too slow; once all ranks call again they meet anew");
   }
+
+  [[nodiscard]] Error Interrupted() const { return MakeError(ErrorCode::kCancelled, "the waiting for other ranks was interrupted").WithPath(options_.dir); }
 
   [[nodiscard]] Error TimedOut(std::string found) const {
     return MakeError(ErrorCode::kIo, "ranks were waited for in vain").WithPath(options_.dir)
@@ -195,6 +213,7 @@ class FileComm final : public Comm {
   std::string session_;     ///< empty: not met yet
   std::string last_;        ///< the session before
   std::int64_t calls_ = 0;  ///< of this session
+  std::stop_token stop_;
 };
 
 class SoloComm final : public Comm {

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
@@ -53,10 +54,14 @@ class RankExporter final : public Exporter {
  public:
   RankExporter(ExportOptions options, std::shared_ptr<Comm> comm)
       : options_(std::move(options)), comm_(std::move(comm)), storage_(io::MakeLocalStorage()) {}
-  ~RankExporter() override { EndJob(); }
+  ~RankExporter() override {
+    if (job_ != nullptr) (void)job_->Wait(-1, {});
+  }
+
+  void Heed(std::stop_token stop) override { stop_ = std::move(stop); }
 
   Status Validate() override {
-    EndJob();
+    CROSSDOCK_RETURN_IF_ERROR(EndJob());
     CROSSDOCK_RETURN_IF_ERROR(PlanAfresh());
     const Result<std::string> path = SavePath(options_, 0);
     CROSSDOCK_RETURN_IF_ERROR(AgreeOnSame(*comm_, "looking at the target", "the target", path));
@@ -67,13 +72,13 @@ class RankExporter final : public Exporter {
   const std::vector<LiveTensor>& tensors() const override { return tensors_; }
 
   Status Refuse(std::int64_t step, const Error& why) override {
-    EndJob();
+    CROSSDOCK_RETURN_IF_ERROR(EndJob());
     CROSSDOCK_RETURN_IF_ERROR(HavePlan());
     return TellTypes(SavePath(options_, step), why);
   }
 
   Result<std::shared_ptr<ExportJob>> Save(std::int64_t step, std::span<const LiveBuffer> tensors, const Hooks& hooks, const std::string& common) override {
-    EndJob();
+    CROSSDOCK_RETURN_IF_ERROR(EndJob());
     CROSSDOCK_RETURN_IF_ERROR(HavePlan());
     const Result<std::string> target = SavePath(options_, step);
     std::map<LivePart, const LiveBuffer*> given;
@@ -82,6 +87,7 @@ class RankExporter final : public Exporter {
     const Status ready = Guarded([&] { return HandOver(given, job.get()); });
     job_ = job;
     if (options_.snapshot) {
+      comm_->Heed({});
       job->RunBeside(ready);
       return std::shared_ptr<ExportJob>(job);
     }
@@ -98,9 +104,14 @@ class RankExporter final : public Exporter {
 
  private:
   /// A job's error is told by that job.
-  void EndJob() {
-    if (job_ != nullptr) (void)job_->Wait(-1, {});
+  Status EndJob() {
+    if (job_ != nullptr) {
+      const Result<ExportReport> ended = job_->Wait(-1, stop_);
+      if (!job_->Done()) return ended.error();
+    }
     job_.reset();
+    comm_->Heed(stop_);  // not before: until now it was the job's
+    return OkStatus();
   }
 
   /// Collective. A step that failed on one rank alone may have left a plan on some: then all forget theirs.
@@ -293,6 +304,7 @@ class RankExporter final : public Exporter {
   std::vector<LiveTensor> tensors_;
   SnapshotMemory snapshot_;
   std::shared_ptr<SavingJob> job_;          ///< the last one
+  std::stop_token stop_;
 };
 
 /// What a torch_dist iteration is not made of.

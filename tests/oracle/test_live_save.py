@@ -85,6 +85,38 @@ def test_online_is_offline_byte_by_byte(workshop, case, layout, ways, tmp_path):
     assert not any(results[1:])
 
 
+def interrupted_rank(rank, root, reference, config, parameters, layout):
+    """Seconds from Ctrl-C to the end of a save whose other rank does not come."""
+    import signal
+    import threading
+    import time
+    import crossdock.megatron
+    env.initialize(layout)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    model = env.build_model(config, layout)
+    fill_model(model, config, parameters, layout)
+    exporter = crossdock.megatron.exporter(model, root / "{step}", reference, threads=1)
+    exporter.save(1, crossdock.megatron.host_tensors(model))
+    if rank == 1:
+        end = time.monotonic() + 120
+        while not (root / "over").exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        return None
+    begun = []
+    threading.Timer(1, lambda: (begun.append(time.monotonic()), signal.pthread_kill(threading.main_thread().ident, signal.SIGINT))).start()
+    with pytest.raises(KeyboardInterrupt):
+        exporter.save(2, crossdock.megatron.host_tensors(model))
+    (root / "over").touch()
+    return time.monotonic() - begun[0]
+
+
+def test_ctrl_c_ends_the_waiting_for_a_rank_of_gloo(workshop, tmp_path):
+    config, parameters = models.parameters("qwen3")
+    seconds = env.run_ranks(2, interrupted_rank, tmp_path, workshop.hf("qwen3")[0], config, parameters, env.Layout(tp=2))
+    assert seconds[0] < 20
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "over"]
+
+
 # --- the run itself ---------------------------------------------------------------------------------------------------
 def run_rank(rank, root, reference, config, parameters, layout, distributed, dtype, mode):
     """Three steps, a save, one more step; a second model loads what was saved, as training does, and makes that step too."""
@@ -162,7 +194,7 @@ def test_a_run_that_saved_itself_goes_on_as_if_nothing_had_been(workshop, case, 
     assert (tmp_path / "run" / "latest_checkpointed_iteration.txt").read_text() == "3"
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["iter_0000000", "iter_0000003", "latest_checkpointed_iteration.txt"]
     if (tmp_path / "legacy").exists():
-        tool.run("convert", tmp_path / "legacy", tmp_path / "offline", "--to", "megatron", "--tp", layout.tp, "--pp", layout.pp)
+        tool.run("convert", tmp_path / "legacy", tmp_path / "offline", "--to", "megatron", "--tp", layout.tp, "--pp", layout.pp, "--no-rng")
         online, offline = tree(tmp_path / "run" / "iter_0000003"), tree(tmp_path / "offline" / "iter_0000003")
         assert online.keys() == offline.keys() and [name for name in online if online[name] != offline[name]] == ["common.pt"]
 

@@ -16,6 +16,7 @@ import pytest
 
 import crossdock
 from crossdock.comm import FileComm
+from conftest import visible
 
 
 def tensors_of(reference, layout, rank):
@@ -370,6 +371,48 @@ def test_a_killed_rank_leaves_the_old_directory_and_the_next_save_clears_up(demo
     for root, files, ranks in zip(roots, before, [start(root, (0, 0), 120) for root in roots]):
         assert [out.strip() for out, _, _ in end(ranks)] == ["saved", "saved"]
         assert tree(root / "out") == files
+
+
+WAITS = textwrap.dedent("""
+    import sys, time, crossdock
+    from crossdock.comm import FileComm
+    sys.path.insert(0, sys.argv[1])
+    from test_save import tensors_of
+    reference, out, meet, mode, behave = sys.argv[2:7]
+    layout, rank = crossdock.Layout(tp=2), int(behave == "comes late")
+    exporter = crossdock.Exporter(out, reference, layout, rank, overwrite=True, comm=FileComm(meet, rank, 2, timeout_sec=300), threads=1, mode=mode)
+    held = tensors_of(reference, layout, rank)
+    exporter.save(1, held).wait()
+    if rank == 1:
+        print("saved", flush=True)
+        sys.stdin.readline()
+    print("waits", flush=True)
+    try:
+        exporter.save(2, held).wait()
+    except crossdock.IoError as error:
+        print("told", error)
+""")
+
+
+@pytest.mark.parametrize("mode", ["sync", "snapshot"])
+def test_ctrl_c_ends_the_waiting_for_a_stalled_rank(demo, tmp_path, mode):
+    """Long before the time-out, and that other rank is told when it comes."""
+    words = [str(pathlib.Path(__file__).parent), str(demo / "hf"), str(tmp_path / "out" / "hf"), str(tmp_path / "meet"), mode]
+    waiting, stalled = (subprocess.Popen([sys.executable, "-c", WAITS, *words, behave], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                         stderr=subprocess.PIPE, text=True) for behave in ("waits", "comes late"))
+    assert stalled.stdout.readline() == "saved\n" and waiting.stdout.readline() == "waits\n"
+    before = tree(tmp_path / "out")
+    stalled.send_signal(signal.SIGSTOP)
+    time.sleep(1)
+    begun = time.monotonic()
+    waiting.send_signal(signal.SIGINT)
+    _, said = waiting.communicate(timeout=60)
+    assert time.monotonic() - begun < 20 and waiting.returncode == -signal.SIGINT, said
+    assert "KeyboardInterrupt" in said and "nanobind" not in said
+    stalled.send_signal(signal.SIGCONT)
+    told, said = stalled.communicate("\n", timeout=60)
+    assert "rank 0 was interrupted" in told, told + said
+    assert tree(tmp_path / "out") == before and visible(tmp_path / "out") == ["hf"]
 
 
 def test_connections_may_be_anybodys(demo, tmp_path):

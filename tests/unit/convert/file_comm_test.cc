@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <stop_token>
 #include <thread>
 
 #include "convert/agree.h"
@@ -105,6 +106,32 @@ TEST_F(FileCommTest, ALateRankIsToldAfterASecondFailureToo) {
     }
     EXPECT_THAT(comm.AllGather("again"), IsOk());
   }, 3.0);
+}
+
+/// Ctrl-C is not to wait as long as a rank that is dead. Who comes later is told.
+TEST_F(FileCommTest, ARankThatIsToStopWaitsNoLonger) {
+  AsRanks(2, [this](Comm& comm) {
+    ASSERT_THAT(comm.AllGather(""), IsOk());
+    if (comm.rank() == 0) {
+      std::stop_source stop;
+      comm.Heed(stop.get_token());
+      std::jthread soon([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        stop.request_stop();
+      });
+      EXPECT_THAT(comm.AllGather(""), IsError(ErrorCode::kCancelled, HasSubstr("interrupted")));
+      comm.Heed({});
+    } else {
+      while (!GivenUp()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      EXPECT_THAT(comm.AllGather(""), IsError(ErrorCode::kIo, HasSubstr("rank 0 was interrupted")));
+    }
+    EXPECT_THAT(comm.AllGather("again"), IsOk());
+  }, 300.0);
+  const std::unique_ptr<Comm> alone = Rank(0, 2, 300.0);  // nobody else meets it
+  std::stop_source stop;
+  stop.request_stop();
+  alone->Heed(stop.get_token());
+  EXPECT_THAT(alone->AllGather(""), IsError(ErrorCode::kCancelled, HasSubstr("interrupted")));
 }
 
 TEST_F(FileCommTest, RefusesRanksThatAreNone) {
