@@ -415,6 +415,16 @@ def test_ctrl_c_ends_the_waiting_for_a_stalled_rank(demo, tmp_path, mode):
     assert tree(tmp_path / "out") == before and visible(tmp_path / "out") == ["hf"]
 
 
+def test_a_snapshot_takes_the_bytes_of_the_tensors_and_no_more_than_memory_beside_them():
+    """What benchmarks/snapshot.py measures of the memory, also where values are quantized; its clocks are of the machine and gate nothing."""
+    program = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "snapshot.py"
+    for dtype in ("keep", "fp8"):
+        done = subprocess.run([sys.executable, program, "--gib", "0.1", "--saves", "2", "--dtype", dtype], capture_output=True, text=True, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr
+        last = json.loads(done.stdout.splitlines()[-1])
+        assert last["bytes"] <= last["peak_above"] <= last["allowed"], last
+
+
 def test_connections_may_be_anybodys(demo, tmp_path):
     class Mine:
         rank, size = 0, 1
