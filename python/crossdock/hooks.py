@@ -12,18 +12,21 @@ args: what the Exporter was given as `args`, None by default; hf_path: str, the 
 is_lora: bool. New fields may come, as keywords only. An exception of it, SystemExit too, is logged and goes no further. It should return
 soon, and must change nothing in the directory.
 Where the hook's module has a callable `flush`, it is called after the final save, as `flush(timeout_sec=...)` where it takes that and as
-`flush()` where not, even when the hook itself raised, and at the end of the program where no flush came after the last save; its exceptions
-are logged.
+`flush()` where not, even when the hook itself raised, and at the end of the program where no flush came after the last save; on a
+thread of its own, which is waited for as long as was said and no longer; its exceptions are logged.
 """
 
 import importlib
 import inspect
 import logging
 import sys
+import threading
 
 from .errors import UsageError
 
 log = logging.getLogger("crossdock")
+
+_GRACE = 1.0   # seconds for a flush that keeps to its own time to come back
 
 
 class Hook:
@@ -48,17 +51,29 @@ class Hook:
         return True
 
     def flush(self, timeout_sec=1800.0):
-        """Calls the `flush` of the module that the path names, if it has one."""
+        """Calls the `flush` of the module that the path names, if it has one; back after timeout_sec seconds whether that has returned or not."""
         flush = getattr(self._module, "flush", None)
         if not callable(flush):
             return
+
+        def call():
+            try:
+                if _takes(flush, "timeout_sec"):
+                    flush(timeout_sec=timeout_sec)
+                else:
+                    flush()
+            except (Exception, SystemExit):
+                log.exception("flush of the hook %s failed; training goes on", self.path)
+
+        thread = threading.Thread(target=call, name="crossdock-flush", daemon=True)
         try:
-            if _takes(flush, "timeout_sec"):
-                flush(timeout_sec=timeout_sec)
-            else:
-                flush()
-        except (Exception, SystemExit):
-            log.exception("flush of the hook %s failed; training goes on", self.path)
+            thread.start()
+        except RuntimeError:   # too late in the program's end for a thread
+            call()
+            return
+        thread.join(timeout_sec + _GRACE)
+        if thread.is_alive():
+            log.error("flush of the hook %s has not returned after %.0f seconds; training goes on without it", self.path, timeout_sec)
 
 
 def _takes(function, name):

@@ -163,6 +163,20 @@ def test_hooks_that_raise_or_hang_stop_nothing(demo, tmp_path, hooks, caplog):
     assert not job.done()
 
 
+@pytest.mark.parametrize("words", ["", "timeout_sec=1800.0"])
+def test_a_flush_that_hangs_is_left_after_its_time(demo, tmp_path, hooks, caplog, words):
+    gate = threading.Event()
+    exec(f"def flush({words}):\n    gate.wait(120)", {"gate": gate}, hooks.__dict__)
+    held = tensors_of(demo / "hf", crossdock.Layout(), 0)
+    exporter = crossdock.Exporter(tmp_path / "{step}", demo / "hf", post_hook="my_hooks.good", threads=1)
+    exporter.save(1, held)
+    begun = time.monotonic()
+    with caplog.at_level(logging.ERROR, "crossdock"):
+        exporter.flush(timeout_sec=0.5)
+    assert time.monotonic() - begun < 30 and "my_hooks.good has not returned" in caplog.text
+    gate.set()
+
+
 def test_a_save_does_not_wait_for_a_hook_that_hangs(demo, tmp_path, hooks):
     held, gate = tensors_of(demo / "hf", crossdock.Layout(), 0), threading.Event()
     exporter = crossdock.Exporter(tmp_path / "{step}", demo / "hf", post_hook="my_hooks.held", args=gate, mode="snapshot", threads=1)
