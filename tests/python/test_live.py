@@ -2,6 +2,7 @@
 import array
 import ctypes
 import json
+import pathlib
 import re
 import struct
 
@@ -9,6 +10,7 @@ import numpy
 import pytest
 
 import crossdock
+import models
 
 
 def stored(folder):
@@ -86,6 +88,24 @@ def test_memory_that_is_made_for_the_export_is_kept():
         held.append(1)   # it would move
     del owner
     held.append(1)
+
+
+@pytest.mark.parametrize("layout", [{"tp": 4, "pp": 2}, {"tp": 8}], ids=str)
+def test_the_system_reads_what_the_rank_holds_and_no_more(tmp_path, layout):
+    """As the kernel counts it: columns of row-parallel matrices, cut between ranks, too."""
+    models.write_llama(tmp_path / "hf", layers=4)
+    for rank in (0, 5):
+        plan = crossdock.load_plan(tmp_path / "hf", crossdock.Layout(**layout), rank)
+        tensors = {name: (numpy.zeros(info.shape, numpy.uint16), info.dtype) for name, info in plan.tensors.items()}
+        held = sum(array.nbytes for array, _ in tensors.values())
+        before = bytes_read()
+        report = plan.read_into(tensors, threads=2)
+        assert 0.98 * held <= bytes_read() - before <= 1.02 * held, (bytes_read() - before, held, report)
+
+
+def bytes_read():
+    """By this process so far, with `read` and its kind."""
+    return int(pathlib.Path("/proc/self/io").read_text().split()[1])
 
 
 def test_virtual_stages_name_their_chunk(demo):
