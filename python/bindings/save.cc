@@ -229,10 +229,7 @@ void BindSave(nb::module_& module) {
               return Done(self.exporter->Refuse(step, MakeError(ErrorCode::kCancelled, "the loop could not hand over its tensors").WithFound(Printable(why, 1000))));
             });
           },
-          nb::arg("step"), nb::arg("why"))
-      .def("flush", [](OwnedExporter& self, double seconds) {
-        RunAndUnwrap({nb::none(), nb::none()}, [&](const Hooks& hooks) { return Done(self.exporter->Flush(seconds, hooks.stop)); });
-      });
+          nb::arg("step"), nb::arg("why"));
 }
 
 }  // namespace crossdock::python
